@@ -18,37 +18,31 @@ def seen(size: int, inode: int = 1, *, upload: bool = False, modified: int = 0) 
     return Sighting(FileStamp(size, modified), inode, upload)
 
 
-def test_a_picture_is_judged_once_it_stood_still() -> None:
+def test_a_picture_is_judged_once_it_and_its_time_stood_still() -> None:
     arrivals = Arrivals(2, 60)
     table = [(0.0, 10, []), (1.0, 20, []), (2.0, 20, []), (2.9, 20, []), (3.0, 20, ["a.png"]), (4.0, 20, [])]
     for now, size, ready in table:
         assert arrivals.look({"a.png": seen(size)}, now, FEW) == ready, now
     assert arrivals.judged("a.png", FileStamp(20, 0))
     assert not list(arrivals.open())
-
-
-def test_a_preallocated_file_whose_time_changes_does_not_stand_still() -> None:
     arrivals = Arrivals(2, 60)
     for now in range(5):
         assert arrivals.look({"a.png": seen(99, modified=now)}, now, FEW) == []
     assert arrivals.look({"a.png": seen(99, modified=4)}, 6.0, FEW) == ["a.png"]
 
 
-def test_an_upload_that_is_renamed_is_judged_at_once() -> None:
+def test_an_upload_is_judged_at_once_when_that_very_file_got_the_name_of_the_picture() -> None:
     for name in ("SN1/R1__A.png.part", "SN1/.R1__A.png.x7", "SN1/.in.R1__A.png", ".tmp/R1__A.png"):
         arrivals = Arrivals(2, 60)
         assert arrivals.look({name: seen(10, upload=True)}, 0.0, FEW) == []
         assert arrivals.look({"SN1/R1__A.png": seen(20)}, 0.1, FEW) == ["SN1/R1__A.png"]
-
-
-def test_a_rename_says_nothing_if_another_picture_was_meant_or_the_file_is_another() -> None:
     for other in ({"b.png": seen(20)}, {"a.png": seen(20, inode=2)}):
         arrivals = Arrivals(2, 60)
         arrivals.look({"a.png.part": seen(10, upload=True)}, 0.0, FEW)
         assert arrivals.look(other, 0.1, FEW) == []
 
 
-def test_nothing_stands_still_while_nobody_sees_it() -> None:
+def test_nothing_stands_still_while_nobody_sees_it_nor_is_a_file_waited_for_under_its_first_name() -> None:
     arrivals = Arrivals(2, 60)
     arrivals.look({"a.png": seen(10)}, 0.0, FEW)
     arrivals.lose_sight()
@@ -56,9 +50,15 @@ def test_nothing_stands_still_while_nobody_sees_it() -> None:
     arrivals.look({}, 61.0, FEW)  # the mount point without its share
     assert arrivals.look({"a.png": seen(10)}, 70.0, FEW) == []
     assert arrivals.look({"a.png": seen(10)}, 72.0, FEW) == ["a.png"]
+    arrivals = Arrivals(2, 60)
+    arrivals.look({"a.png": seen(10)}, 0.0, FEW)
+    arrivals.look({"b.png": seen(10)}, 1.0, FEW)
+    assert list(arrivals.open()) == ["b.png"]
+    arrivals.look({}, 2.0, FEW)
+    assert list(arrivals.open()) == ["b.png"]
 
 
-def test_a_verdict_does_not_hold_for_a_file_that_was_written_meanwhile() -> None:
+def test_a_verdict_holds_for_the_very_file_that_was_judged() -> None:
     arrivals = Arrivals(2, 60)
     for now in (0.0, 2.0):
         arrivals.look({"a.png": seen(10)}, now, FEW)
@@ -70,9 +70,16 @@ def test_a_verdict_does_not_hold_for_a_file_that_was_written_meanwhile() -> None
     assert not arrivals.judged("a.png", FileStamp(11, 0))
     assert not arrivals.judged("a.png", None)
     assert list(arrivals.open()) == ["a.png"]
+    arrivals = Arrivals(2, 60, {"a.png": FileStamp(10, 0)})
+    for now in (0.0, 5.0):
+        assert arrivals.look({"a.png": seen(10)}, now, FEW) == []
+    assert arrivals.is_done("a.png", FileStamp(10, 0))
+    for now in (6.0, 8.0):
+        ready = arrivals.look({"a.png": seen(10, modified=6)}, now, FEW)
+    assert ready == ["a.png"]
 
 
-def test_a_torn_picture_is_tried_again_more_and_more_seldom_and_then_given_up() -> None:
+def test_a_torn_picture_is_tried_more_and_more_seldom_and_given_up_unless_its_share_was_away() -> None:
     arrivals, tried = Arrivals(2, 60), []
     for now in range(200):
         if arrivals.look({"a.png": seen(10)}, now, FEW):
@@ -83,9 +90,6 @@ def test_a_torn_picture_is_tried_again_more_and_more_seldom_and_then_given_up() 
     assert max(b - a for a, b in pairwise(tried)) <= LONGEST_PAUSE_S
     assert arrivals.look({"a.png": seen(11)}, 300, FEW) == []
     assert arrivals.look({"a.png": seen(11)}, 302, FEW) == ["a.png"]
-
-
-def test_a_torn_picture_is_not_given_up_while_its_share_is_away() -> None:
     arrivals = Arrivals(2, 60)
     for now in (0.0, 2.0):
         arrivals.look({"a.png": seen(10)}, now, FEW)
@@ -97,31 +101,12 @@ def test_a_torn_picture_is_not_given_up_while_its_share_is_away() -> None:
     assert not arrivals.torn("a.png", 102.0)
 
 
-def test_what_is_done_is_judged_again_once_it_is_another_picture() -> None:
-    arrivals = Arrivals(2, 60, {"a.png": FileStamp(10, 0)})
-    for now in (0.0, 5.0):
-        assert arrivals.look({"a.png": seen(10)}, now, FEW) == []
-    assert arrivals.is_done("a.png", FileStamp(10, 0))
-    for now in (6.0, 8.0):
-        ready = arrivals.look({"a.png": seen(10, modified=6)}, now, FEW)
-    assert ready == ["a.png"]
-
-
 def test_few_are_handed_out_at_a_time_the_oldest_first() -> None:
     arrivals = Arrivals(1, 60)
     files = {f"{n}.png": seen(10, inode=n, modified=9 - n) for n in range(5)}
     arrivals.look(files, 0.0, FEW)
     assert arrivals.look(files, 1.0, 2) == ["4.png", "3.png"]
     assert arrivals.look(files, 1.1, FEW) == ["2.png", "1.png", "0.png"]
-
-
-def test_a_file_that_got_another_name_is_not_waited_for_under_its_first() -> None:
-    arrivals = Arrivals(2, 60)
-    arrivals.look({"a.png": seen(10)}, 0.0, FEW)
-    arrivals.look({"b.png": seen(10)}, 1.0, FEW)
-    assert list(arrivals.open()) == ["b.png"]
-    arrivals.look({}, 2.0, FEW)
-    assert list(arrivals.open()) == ["b.png"]
 
 
 # Pictures that are done are moved; boards of a folder that fills are closed once they are quiet

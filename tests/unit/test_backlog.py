@@ -23,15 +23,9 @@ def shape(backlog: Backlog) -> list[tuple[str, list[int]]]:
     return [(group.expert, [stage.request_id for stage in group]) for group in backlog.groups()]
 
 
-def test_with_join_a_stage_goes_behind_the_last_of_its_expert_as_in_figure_9() -> None:
+def test_a_stage_joins_the_latest_group_of_its_expert_or_goes_to_the_end() -> None:
     assert shape(filled("abacab", join=True)) == [("a", [0, 2, 4]), ("b", [1, 5]), ("c", [3])]
-
-
-def test_without_join_it_goes_to_the_end_and_shares_a_group_with_a_neighbour_alone() -> None:
     assert shape(filled("aabacc", join=False)) == [("a", [0, 1]), ("b", [2]), ("a", [3]), ("c", [4, 5])]
-
-
-def test_with_join_it_goes_into_the_latest_group_of_its_expert() -> None:
     backlog = filled("aba", join=False)
     backlog.add(Stage(3, "b"), 1.0, join=False)
     backlog.add(Stage(4, "a"), 1.0, join=True)
@@ -65,10 +59,6 @@ def test_dropping_takes_out_every_group_of_an_expert_in_order() -> None:
     assert [stage.request_id for stage in backlog.drop("a")] == [9, 0, 2]
     assert (shape(backlog), backlog.pending_s, backlog.latest("a")) == ([("b", [1]), ("c", [3])], 2.0, None)
     assert backlog.drop("z") == ()
-
-
-def test_its_repr_is_a_status_line() -> None:
-    assert repr(filled("aab", join=True)) == "<Backlog 3 stages in 2 groups, 3.000 s>"
 
 
 def test_rounding_does_not_pile_up_when_it_runs_empty() -> None:

@@ -96,11 +96,6 @@ def test_a_session_gives_the_maps_that_torch_gives(kind: str, size: int, backbon
         assert torch.allclose(map_, other, rtol=0, atol=1e-5 * float(map_.abs().max()))
 
 
-def test_batch_norms_that_are_not_folded_are_left_to_torch(backbone: Path) -> None:
-    expert = expert_of("probe")
-    assert PROBE.body_model(network(PROBE, expert, state_of(expert, backbone))) is None
-
-
 def test_experts_of_a_body_have_one_session_that_stays(store: Store, opened: weakref.WeakSet[object]) -> None:
     first, second = (expert_of("probe", name=name) for name in ("u1", "u2"))
     device, in_torch = (CpuDevice(store, {"probe": PROBE}, 1) for _ in range(2))
@@ -123,11 +118,15 @@ def test_experts_of_a_body_have_one_session_that_stays(store: Store, opened: wea
     assert not opened
 
 
-def test_weights_as_they_were_trained_run_in_torch(store: Store, opened: weakref.WeakSet[object]) -> None:
+def test_weights_as_they_were_trained_and_norms_that_are_not_folded_run_in_torch(
+    store: Store, opened: weakref.WeakSet[object], backbone: Path
+) -> None:
     expert, device = expert_of("probe", name="bare"), CpuDevice(store, {"probe": PROBE}, 1)
     device.load("pool", expert)
     assert bool(said(device, expert).isfinite().all())
     assert not opened
+    expert = expert_of("probe")
+    assert PROBE.body_model(network(PROBE, expert, state_of(expert, backbone))) is None
 
 
 def test_a_device_counts_a_body_once_with_its_session_and_what_opening_it_needs(store: Store) -> None:

@@ -5,9 +5,9 @@ import queue
 import re
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +32,48 @@ from coe.variants.prepare import Preparer
 
 Run = Callable[..., dict[str, Result]]
 MakeBoxes = Callable[[int], ThreadBoxes]
+Results = dict[str, Result]
+Said = queue.SimpleQueue[str]
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Pictures, what a line on one box says of them, and lines on several boxes."""
+
+    tiny: tuple[Path, Path]
+    inspect_all: Run
+    boxes: MakeBoxes
+    pictures: list[Picture]
+    alone: Results
+
+    def open(self, boxes: ThreadBoxes, **options: Any) -> Inspector:
+        board, store = self.tiny
+        return Inspector(board, store=store, cluster="auto", experiment=Experiment(make_boxes=boxes), **options)
+
+    def results(self, boxes: ThreadBoxes, **options: Any) -> Results:
+        return self.inspect_all(self.pictures, cluster="auto", experiment=Experiment(make_boxes=boxes), **options)
+
+
+@pytest.fixture
+def scene(
+    tiny: tuple[Path, Path], inspect_all: Run, thread_boxes: MakeBoxes, pictures: list[Picture], alone: Results
+) -> Scene:
+    return Scene(tiny, inspect_all, thread_boxes, pictures, alone)
+
+
+def named(results: Iterable[Result]) -> Results:
+    return {result.request.image: result for result in results}
+
+
+def wait_for_a_box(said: Said) -> None:
+    while "joined" not in said.get(timeout=20):
+        pass
 
 
 @pytest.mark.parametrize("machines", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_results_are_those_of_one_box(
-    inspect_all: Run, thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result], machines: int
-) -> None:
-    boxes = thread_boxes(machines)
-    same(inspect_all(pictures, cluster="auto", experiment=Experiment(make_boxes=boxes)), alone)
+def test_results_are_those_of_one_box(scene: Scene, machines: int) -> None:
+    boxes = scene.boxes(machines)
+    same(scene.results(boxes), scene.alone)
     assert boxes.address == "auto"
     assert max(boxes.fetched.values()) == 1, "an image travels once to a box"
     for link in boxes.links:
@@ -61,61 +95,47 @@ class Cut:
             self.do()
 
 
-def test_a_box_that_is_lost_costs_no_image(
-    inspect_all: Run, thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
-) -> None:
-    boxes = thread_boxes(3)
+def test_a_box_that_is_lost_costs_no_image(scene: Scene) -> None:
+    boxes = scene.boxes(3)
     cut = Cut(5, lambda: boxes.cut_off(0))
-    same(inspect_all(pictures, cluster="auto", experiment=Experiment(make_boxes=boxes), watchers=[cut]), alone)
+    same(scene.results(boxes, watchers=[cut]), scene.alone)
     assert cut.lost == [Lost("", "its cable was pulled", "box1")]
     left = {expert for link in boxes.links[1:] for expert in link.experts}
     assert left == {"body-a", "body-b", "body-c", "joint"}
 
 
-def test_an_image_that_crashes_boxes_ends_two_of_them_and_all_others_get_their_results(
-    inspect_all: Run, thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
-) -> None:
-    boxes, cut = thread_boxes(4), Cut(1 << 40, lambda: None)
+def test_an_image_that_crashes_boxes_ends_two_of_them_and_all_others_get_their_results(scene: Scene) -> None:
+    boxes, cut = scene.boxes(4), Cut(1 << 40, lambda: None)
     boxes.deadly = lambda stage: stage.request_id == 7
-    results = inspect_all(pictures, cluster="auto", experiment=Experiment(make_boxes=boxes), watchers=[cut])
-    deadly = results.pop(pictures[7].name)
+    results = scene.results(boxes, watchers=[cut])
+    deadly = results.pop(scene.pictures[7].name)
     assert deadly.failure.kind is FailureKind.RUN
     assert re.fullmatch(r"box\d and box\d crashed while they had this image; .*", deadly.failure.reason)
-    same(results, {name: result for name, result in alone.items() if name != pictures[7].name})
+    same(results, {name: result for name, result in scene.alone.items() if name != scene.pictures[7].name})
     assert [lost.reason for lost in cut.lost] == ["its process died"] * 2
 
 
-def test_a_box_that_can_run_nothing_any_more_is_given_up(
-    inspect_all: Run, thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
-) -> None:
-    boxes = thread_boxes(2)
+def test_a_box_that_can_run_nothing_any_more_is_given_up(scene: Scene) -> None:
+    boxes = scene.boxes(2)
     cut = Cut(3, lambda: boxes.links[1].box._out.broke("its last device was lost"))
-    same(inspect_all(pictures, cluster="auto", experiment=Experiment(make_boxes=boxes), watchers=[cut]), alone)
+    same(scene.results(boxes, watchers=[cut]), scene.alone)
     assert cut.lost == [Lost("", "its last device was lost", "box2")]
 
 
-def test_a_watcher_that_fails_costs_no_reply_that_was_decided(
-    inspect_all: Run, thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
-) -> None:
-    results = inspect_all(
-        pictures, cluster="auto", experiment=Experiment(make_boxes=thread_boxes(1)), watchers=[Cut(1, lambda: 1 / 0)]
-    )
+def test_a_watcher_that_fails_costs_no_reply_that_was_decided(scene: Scene) -> None:
+    results = scene.results(scene.boxes(1), watchers=[Cut(1, lambda: 1 / 0)])
     decided = {name: result for name, result in results.items() if result.failure is None}
     assert 0 < len(decided) < len(results)
-    same(decided, {name: alone[name] for name in decided})
+    same(decided, {name: scene.alone[name] for name in decided})
 
 
 @pytest.mark.slow
-def test_a_box_comes_and_a_box_goes_again_and_again(
-    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
-) -> None:
-    boxes = thread_boxes(2)
-    again = [replace(picture, name=f"{picture.name}/{turn}") for turn in range(6) for picture in pictures]
+def test_a_box_comes_and_a_box_goes_again_and_again(scene: Scene) -> None:
+    boxes = scene.boxes(2)
+    again = [replace(picture, name=f"{picture.name}/{turn}") for turn in range(6) for picture in scene.pictures]
     results: dict[str, Result] = {}
-    said = queue.SimpleQueue[str]()
-    with Inspector(
-        tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=boxes), inbox=40, say=said.put
-    ) as line:
+    said = Said()
+    with scene.open(boxes, inbox=40, say=said.put) as line:
         for result in line.stream(again):
             assert result.request.image not in results
             results[result.request.image] = result
@@ -123,33 +143,25 @@ def test_a_box_comes_and_a_box_goes_again_and_again(
                 boxes.cut_off(len(results) // 60)
                 boxes.come()
             if len(results) in (50, 110):
-                while "joined" not in said.get(timeout=20):
-                    pass
+                wait_for_a_box(said)
     assert {name: result.verdict for name, result in results.items()} == {
-        picture.name: alone[picture.name.partition("/")[0]].verdict for picture in again
+        picture.name: scene.alone[picture.name.partition("/")[0]].verdict for picture in again
     }
 
 
-def test_a_box_that_comes_takes_experts_and_stages(
-    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
-) -> None:
-    boxes, said = thread_boxes(1), queue.SimpleQueue[str]()
-    with Inspector(
-        tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=boxes), say=said.put
-    ) as line:
-        same({result.request.image: result for result in line.stream(pictures)}, alone)
+def test_a_box_that_comes_takes_experts_and_stages(scene: Scene) -> None:
+    boxes, said = scene.boxes(1), Said()
+    with scene.open(boxes, say=said.put) as line:
+        same(named(line.stream(scene.pictures)), scene.alone)
         boxes.come()
-        while "joined" not in said.get(timeout=20):
-            pass
-        same({result.request.image: result for result in line.stream(pictures)}, alone)
+        wait_for_a_box(said)
+        same(named(line.stream(scene.pictures)), scene.alone)
     assert boxes.links[1].experts
     assert boxes.links[1].stages
 
 
-def test_a_box_that_comes_and_would_run_other_precisions_is_refused(
-    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
-) -> None:
-    boxes, said = thread_boxes(1), queue.SimpleQueue[str]()
+def test_a_box_that_comes_and_would_run_other_precisions_is_refused(scene: Scene) -> None:
+    boxes, said = scene.boxes(1), Said()
 
     def other(link: ThreadLink) -> None:
         if link.id == "box2":
@@ -158,75 +170,62 @@ def test_a_box_that_comes_and_would_run_other_precisions_is_refused(
             link.box.facts = replace(link.box.facts, costs=costs)
 
     boxes.after_open = other
-    with Inspector(
-        tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=boxes), say=said.put
-    ) as line:
+    with scene.open(boxes, say=said.put) as line:
         boxes.come()
         while (sentence := said.get(timeout=20)).startswith("warning: expert"):
             pass  # said as the board is read
         assert sentence.startswith("warning: a machine cannot join: box1 and box2 would run experts in different prec")
-        same({result.request.image: result for result in line.stream(pictures)}, alone)
+        same(named(line.stream(scene.pictures)), scene.alone)
     assert not boxes.links[1].stages
     assert boxes.links[1].is_closed
 
 
-def test_words_for_the_user_that_go_wrong_cost_no_image(
-    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
-) -> None:
-    boxes, heard = thread_boxes(1), threading.Event()
+def test_words_for_the_user_that_go_wrong_cost_no_image(scene: Scene) -> None:
+    boxes, heard = scene.boxes(1), threading.Event()
 
     def say(sentence: str) -> None:
         if "box" in sentence:
             heard.set()
             raise SystemExit(sentence)
 
-    with Inspector(tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=boxes), say=say) as line:
+    with scene.open(boxes, say=say) as line:
         boxes.come()
         assert heard.wait(20)
-        same({result.request.image: result for result in line.stream(pictures)}, alone)
+        same(named(line.stream(scene.pictures)), scene.alone)
 
 
-def test_without_any_box_left_each_image_says_so_until_another_comes(
-    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture]
-) -> None:
-    boxes, said = thread_boxes(1), queue.SimpleQueue[str]()
+def test_without_any_box_left_each_image_says_so_until_another_comes(scene: Scene) -> None:
+    boxes, said = scene.boxes(1), Said()
     cut = Cut(1 << 40, lambda: None)
-    with Inspector(
-        tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=boxes), say=said.put, watchers=[cut]
-    ) as line:
-        assert line.submit(pictures[0].image, "A").result(20).error is None
+    with scene.open(boxes, say=said.put, watchers=[cut]) as line:
+        assert line.submit(scene.pictures[0].image, "A").result(20).error is None
         boxes.cut_off(0)
-        error = line.submit(pictures[0].image, "A").result(20).failure
+        error = line.submit(scene.pictures[0].image, "A").result(20).failure
         assert error == Failure(FailureKind.DEVICE, "every box of the cluster is lost")
         boxes.come()
-        while "joined" not in said.get(timeout=20):
-            pass
-        assert line.submit(pictures[0].image, "A").result(20).error is None
+        wait_for_a_box(said)
+        assert line.submit(scene.pictures[0].image, "A").result(20).error is None
 
 
-def test_a_stopped_line_answers_each_image(
-    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture]
-) -> None:
-    with Inspector(tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=thread_boxes(2))) as line:
-        futures = [line.submit(picture.image, picture.component) for picture in pictures]
+def test_a_stopped_line_answers_each_image(scene: Scene) -> None:
+    with scene.open(scene.boxes(2)) as line:
+        futures = [line.submit(picture.image, picture.component) for picture in scene.pictures]
         line.stop()
         results = [future.result(20) for future in futures]
     assert all(result.verdict is not None or result.failure.kind is FailureKind.STOPPED for result in results)
     assert any(result.failure for result in results)
 
 
-def test_an_image_that_finds_no_room_or_no_rule_or_is_damaged_is_answered(
-    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], tmp_path: Path
-) -> None:
-    boxes = thread_boxes(2)
+def test_an_image_that_finds_no_room_or_no_rule_or_is_damaged_is_answered(scene: Scene, tmp_path: Path) -> None:
+    boxes = scene.boxes(2)
     (tmp_path / "cut.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    with Inspector(tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=boxes)) as line:
+    with scene.open(boxes) as line:
         broken = [line.submit(tmp_path / name, "A").result(20).failure for name in ("cut.png", "gone.png")]
-        unknown = line.submit(pictures[0].image, "Z").result(20).failure
+        unknown = line.submit(scene.pictures[0].image, "Z").result(20).failure
         boxes.room = 10
-        full = line.submit(pictures[0].image, "A").result(20).failure
+        full = line.submit(scene.pictures[0].image, "A").result(20).failure
         boxes.room = 1 << 40
-        assert line.submit(pictures[0].image, "A").result(20).verdict is not None
+        assert line.submit(scene.pictures[0].image, "A").result(20).verdict is not None
         metrics = line.metrics()
     assert [failure.kind for failure in broken] == [FailureKind.DAMAGED, FailureKind.IMAGE]
     assert "No such file" in broken[1].reason
@@ -235,13 +234,11 @@ def test_an_image_that_finds_no_room_or_no_rule_or_is_damaged_is_answered(
     assert (metrics.images, metrics.errors) == (5, 4)
 
 
-def test_counts_are_those_of_all_boxes(
-    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], alone: dict[str, Result]
-) -> None:
-    boxes = thread_boxes(2)
-    with Inspector(tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=boxes)) as line:
+def test_counts_are_those_of_all_boxes(scene: Scene) -> None:
+    boxes = scene.boxes(2)
+    with scene.open(boxes) as line:
         assert line.ready(20)
-        results = list(line.stream(pictures))
+        results = list(line.stream(scene.pictures))
         metrics = line.metrics()
         assert repr(line).startswith("<Inspector tiny, <Head of 2 boxes")
         assert line.drift() == []
@@ -292,19 +289,17 @@ def test_several_boards_keep_apart(
     fill(Store(store), rules.load(second))
     mixed = [replace(picture, board=("tiny", "other")[n % 2]) for n, picture in enumerate(pictures)]
     with Inspector([first, second], store=store) as line:
-        one = {result.request.image: result for result in line.stream(mixed)}
+        one = named(line.stream(mixed))
     with Inspector(
         [first, second], store=store, cluster="auto", experiment=Experiment(make_boxes=thread_boxes(2))
     ) as line:
-        same({result.request.image: result for result in line.stream(mixed)}, one)
+        same(named(line.stream(mixed)), one)
         assert line.boards == ("tiny", "other")
 
 
-def test_a_line_that_is_dropped_ends_its_boxes(
-    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture]
-) -> None:
-    boxes = thread_boxes(1)
-    line = Inspector(tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=boxes))
+def test_a_line_that_is_dropped_ends_its_boxes(scene: Scene) -> None:
+    boxes = scene.boxes(1)
+    line = scene.open(boxes)
     threads = line._engine.line_threads.threads
     del line
     gc.collect()
@@ -313,14 +308,15 @@ def test_a_line_that_is_dropped_ends_its_boxes(
         assert not thread.is_alive()
 
 
-def test_costs_of_an_earlier_line_are_taken_over(
-    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Inspector(tiny[0], store=tiny[1]) as line:
+def test_costs_of_an_earlier_line_are_taken_over(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Inspector(scene.tiny[0], store=scene.tiny[1]) as line:
         costs = line.costs
     monkeypatch.setattr(CpuDevice, "measure", None)
     with Inspector(
-        tiny[0], store=tiny[1], experiment=Experiment(costs=costs, make_boxes=thread_boxes(2)), cluster="auto"
+        scene.tiny[0],
+        store=scene.tiny[1],
+        experiment=Experiment(costs=costs, make_boxes=scene.boxes(2)),
+        cluster="auto",
     ) as line:
         assert line.costs.by_variant == costs.by_variant
 
@@ -364,7 +360,7 @@ def test_options_that_several_boxes_would_ignore_are_refused(
 
 @pytest.mark.parametrize("started", range(4))
 def test_a_line_that_got_too_few_threads_closes_its_boxes_and_does_not_disturb_the_end(
-    tiny: tuple[Path, Path], thread_boxes: MakeBoxes, monkeypatch: pytest.MonkeyPatch, started: int
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, started: int
 ) -> None:
     start, asked, caller = threading.Thread.start, list[str](), threading.current_thread()
 
@@ -380,7 +376,7 @@ def test_a_line_that_got_too_few_threads_closes_its_boxes_and_does_not_disturb_t
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", limited)
         with pytest.raises(RuntimeError, match="new thread") as failed:
-            Inspector(tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(make_boxes=thread_boxes(1)))
+            scene.open(scene.boxes(1))
     assert len(asked) == started + 1
     assert any(isinstance(one, ClusterEngine) for one in line_engine._OPEN)
     line_engine._end_all()

@@ -112,13 +112,6 @@ def test_a_slow_read_does_not_hold_up_copies_and_evictions() -> None:
         assert [what for what in line.gpu.done if what.endswith("a")] == ["read a", "load a"]
 
 
-def test_threads_that_load_let_go_of_their_device_as_their_last_act() -> None:
-    with carriers() as line:
-        line.put(from_disk("a", "c"))
-        assert event(line.next()) == (Loaded, "a")
-    assert (line.gpu.done, line.cpu.done) == (["leave"], ["load a", "trim", "leave"])
-
-
 def test_a_throttled_disk_holds_up_the_next_read_alone() -> None:
     """The reader has read `a` and waits for the disk's time, of which there is an hour; `close` ends that."""
     with carriers(Disk(dict.fromkeys("abc", 3600), 1)) as line:
@@ -152,6 +145,7 @@ def test_without_a_lane_the_reader_does_all() -> None:
         assert [each for each in told if each[1] != "a"] == [(Evicted, "b"), (Loaded, "c")]
         # Memory of evictions is given back once no load waits for it.
         assert line.cpu.done == ["evict b", "load c", "trim"]
+    assert (line.gpu.done[-1], line.cpu.done[-1]) == ("leave", "leave"), "they let go of their device as their last act"
 
 
 def test_copies_leave_host_memory_before_a_file_is_read_into_it() -> None:
@@ -173,13 +167,16 @@ def test_a_load_that_fails_at_either_place_is_over_and_the_next_goes_on(action: 
         assert (Loaded, "a") not in told
 
 
-def test_a_device_that_is_lost_while_it_copies_is_reported() -> None:
+def test_a_device_that_is_lost_while_it_copies_evicts_or_fills_is_reported() -> None:
     with carriers() as line:
         line.gpu.errors["load a"] = line.gpu.errors["evict b"] = DeviceLost("it fell off the bus")
         line.put(from_host("a"))
         assert [type(line.next()), type(line.next())] == [Lost, LoadFailed]
         line.put(Evict("g", "b"))
         assert [type(line.next()), type(line.next())] == [Lost, Evicted]
+        line.gpu.errors["fill a"] = DeviceLost("it fell off the bus")
+        line.put(Fill("gpu", "a"))
+        assert [type(line.next()), type(line.next())] == [Lost, FillFailed]
 
 
 def test_a_fill_holds_up_the_reader_alone_and_its_expert_is_copied_without_another_read() -> None:
@@ -208,10 +205,3 @@ def test_after_a_fill_that_failed_the_load_that_waited_for_it_reads_for_itself()
         gate.set()
         assert [event(line.next()) for _ in range(3)] == [(FillFailed, "a"), (Fetched, "a"), (Loaded, "a")]
         assert [what for what in line.gpu.done if what.endswith("a")] == ["read a", "load a"]
-
-
-def test_a_device_that_is_lost_during_a_fill_is_reported() -> None:
-    with carriers() as line:
-        line.gpu.errors["fill a"] = DeviceLost("it fell off the bus")
-        line.put(Fill("gpu", "a"))
-        assert [type(line.next()), type(line.next())] == [Lost, FillFailed]

@@ -65,22 +65,13 @@ def test_what_leaves_the_line_at_an_end_is_left_out():
     assert found.base_s == pytest.approx(0.005)
 
 
-def test_small_batches_count_as_much_as_large_ones():
+def test_small_batches_count_as_large_ones_and_times_that_do_not_grow_or_grow_too_steep_have_a_line():
     found = fit({1: 0.102, 2: 0.196, 4: 0.402, 8: 0.78, 16: 1.6})
     assert found.per_image_s + found.base_s == pytest.approx(0.1, rel=0.05)
-
-
-def test_times_that_do_not_grow_have_a_small_slope():
     found = fit({1: 0.1, 2: 0.099, 4: 0.1})
     assert 0 < found.per_image_s < 0.001
     assert found.base_s == pytest.approx(0.1, rel=0.02)
-
-
-def test_a_slope_too_steep_for_a_base_goes_through_nothing():
     assert fit({1: 0.1, 2: 0.3}).base_s == 0
-
-
-def test_a_single_size_gives_an_average():
     assert fit({4: 0.2}).per_image_s == pytest.approx(0.05)
     assert fit({4: 0.2}).base_s == 0
 
@@ -146,9 +137,17 @@ def after(pace: Pace, times: float, batches: int, each_s: float = 0.5) -> list[b
     return [pace.ran(each_s, times * each_s) for _ in range(batches)]
 
 
-def test_a_machine_that_is_as_measured_is_not_corrected() -> None:
+def test_batches_that_are_as_measured_held_up_or_without_a_time_change_nothing() -> None:
     pace = Pace()
     assert not any(after(pace, 1.2, 200))
+    assert pace.value == 1
+    pace = Pace()
+    after(pace, 1.0, 20)
+    assert not any(after(pace, 300.0, config.PACE_BATCHES // 2))
+    assert not any(after(pace, 1.0, 20))
+    pace = Pace()
+    assert not any(pace.ran(*times) for times in [(0.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (1.0, math.nan)] * 20)
+    assert not any(pace.ran(*times) for times in [(1.0, math.inf), (1.0, -math.inf), (math.inf, 1.0)] * 20)
     assert pace.value == 1
 
 
@@ -159,20 +158,6 @@ def test_costs_follow_after_a_few_batches_and_come_back(times: float) -> None:
     assert pace.value == pytest.approx(times)
     assert sum(after(pace, 1.0, 2 * config.PACE_BATCHES)) == 1
     assert pace.value == pytest.approx(1)
-
-
-def test_a_few_batches_that_were_held_up_change_nothing() -> None:
-    pace = Pace()
-    after(pace, 1.0, 20)
-    assert not any(after(pace, 300.0, config.PACE_BATCHES // 2))
-    assert not any(after(pace, 1.0, 20))
-
-
-def test_batches_without_a_time_say_nothing() -> None:
-    pace = Pace()
-    assert not any(pace.ran(*times) for times in [(0.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (1.0, math.nan)] * 20)
-    assert not any(pace.ran(*times) for times in [(1.0, math.inf), (1.0, -math.inf), (math.inf, 1.0)] * 20)
-    assert pace.value == 1
 
 
 @given(st.lists(st.tuples(st.floats(0.001, 10), st.floats(0.001, 100)), max_size=60))
@@ -186,6 +171,8 @@ def test_the_pace_stays_between_the_extremes_of_what_was_seen(batches: list[tupl
 
 def test_a_table_follows_for_its_device_alone_and_never_for_loads() -> None:
     stated = CostTable({(device, "a"): COST for device in ("cpu", "cuda")})
+    assert stated.ran("cpu", "a", 3, 99.0) is None, "a plain table does not follow"
+    assert stated.stated is stated
     costs = stated.following()
     assert costs("cpu", "a") is COST
     told = [costs.ran("cpu", "a", 3, 1.5) for _ in range(30)]
@@ -196,9 +183,3 @@ def test_a_table_follows_for_its_device_alone_and_never_for_loads() -> None:
     assert costs("cuda", "a") is COST
     assert costs.stated("cpu", "a") is COST
     assert costs.devices() == ["cpu", "cuda"]
-
-
-def test_a_plain_table_does_not_follow() -> None:
-    costs = CostTable({("cpu", "a"): COST})
-    assert costs.ran("cpu", "a", 3, 99.0) is None
-    assert costs.stated is costs

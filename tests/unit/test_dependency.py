@@ -87,14 +87,8 @@ def test_the_expert_whose_next_stage_is_furthest_off_leaves() -> None:
     assert switches("abcabc", 3) == 3
     assert switches("abab", 2, resident="ab") == 0
     assert switches("abca", 2, resident="bc") == 2
-
-
-def test_an_expert_that_is_needed_no_more_leaves_first() -> None:
-    assert switches("abcbc", 2) == 3
-
-
-def test_a_large_expert_takes_the_room_of_two() -> None:
-    assert switches("abcab", 3, sizes={"a": 1, "b": 1, "c": 2}) == 4
+    assert switches("abcbc", 2) == 3, "who is needed no more leaves first"
+    assert switches("abcab", 3, sizes={"a": 1, "b": 1, "c": 2}) == 4, "a large one takes the room of two"
 
 
 @given(st.text("abcd", max_size=9), st.integers(1, 3), st.text("abcd", max_size=3))

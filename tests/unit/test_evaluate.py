@@ -66,14 +66,7 @@ def test_rates_are_told_by_expert_and_component_with_their_bounds(evaluate: Any,
     assert "lamp/bright/faint.png: expected bright, said bright: a false call" in said.out
     assert "for defects like those in the pictures" in said.out
     page = (tmp_path / "page.html").read_text()
-    for words in (
-        "for defects like those in the pictures",
-        "1 of 4",
-        "2 of 7",
-        "lamp/dark/escape.png",
-        "an escape",
-        "data:image/jpeg",
-    ):
+    for words in ("for defects like those", "1 of 4", "2 of 7", "lamp/dark/escape.png", "an escape", "data:image/jpeg"):
         assert words in page
     assert "lamp/dark/10.png" not in page
 
@@ -88,16 +81,10 @@ def test_the_report_shows_escapes_of_all_experts_first(evaluate: Any, board: Pat
     assert 0 < page.index("lamp/dark/escape.png") < page.index("also/bright/called.png")
 
 
-def test_pictures_that_are_all_judged_as_labelled(evaluate: Any, tmp_path: Path) -> None:
-    picture(tmp_path / "labelled/lamp/dark/a.png", 5)
-    picture(tmp_path / "labelled/lamp/bright/b.png", 250)
-    said = evaluate("--report", tmp_path / "page.html")
-    assert (said.status, "2 of 2 as labelled" in said.out) == (0, True)
-    assert "every picture is judged as it is labelled" in (tmp_path / "page.html").read_text()
-
-
 def test_a_picture_that_cannot_be_read_is_told_and_is_no_success(evaluate: Any, tmp_path: Path) -> None:
     picture(tmp_path / "labelled/lamp/dark/a.png", 5)
+    assert evaluate("--report", tmp_path / "page.html").status == 0
+    assert "every picture is judged as it is labelled" in (tmp_path / "page.html").read_text()
     (tmp_path / "labelled/lamp/dark/b.png").write_bytes(b"no picture")
     said = evaluate("--report", tmp_path / "page.html")
     assert (said.status, "not judged: lamp/dark/b.png" in said.words) == (3, True)
@@ -105,19 +92,17 @@ def test_a_picture_that_cannot_be_read_is_told_and_is_no_success(evaluate: Any, 
     assert "lamp" in (tmp_path / "page.html").read_text()
 
 
-def test_labels_and_experts_that_the_board_does_not_have_are_refused(evaluate: Any, tmp_path: Path) -> None:
+def test_labels_and_experts_that_the_board_does_not_have_are_refused(
+    evaluate: Any, board: Path, tmp_path: Path, call: Call
+) -> None:
     picture(tmp_path / "labelled/lamp/none/a.png", 5)
     said = evaluate()
     assert (said.status, "it is no detector" in said.words) == (2, True)
-    picture(tmp_path / "labelled/lump/dark/a.png", 5)
-    assert evaluate().status == 2
-
-
-def test_calibrate_takes_no_picture_without_a_label_of_a_classifier(board: Path, tmp_path: Path, call: Call) -> None:
-    picture(tmp_path / "labelled/lamp/none/a.png", 5)
     arguments = ("--images", tmp_path / "labelled", "--escapes", "0.5", "--store", tmp_path / "store")
     said = call("calibrate", board, *arguments, command=experts_command)
     assert (said.status, "it is no detector" in said.words) == (1, True)
+    picture(tmp_path / "labelled/lump/dark/a.png", 5)
+    assert evaluate().status == 2
 
 
 def test_weights_that_do_not_fit_the_rules_are_refused(evaluate: Any, board: Path, tmp_path: Path) -> None:

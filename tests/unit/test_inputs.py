@@ -109,7 +109,7 @@ def test_inputs_made_ahead_have_their_own_bytes_until_the_image_is_done(kind, de
         assert len(decoded) == 4
 
 
-def test_the_copy_for_a_second_expert_is_booked_too(kind, monkeypatch):
+def test_each_copy_and_comparing_with_a_reference_are_booked_too(kind, monkeypatch):
     booked: list[int] = []
     within = Admission.within
     monkeypatch.setattr(Admission, "within", lambda self, size, work: booked.append(size) or within(self, size, work))
@@ -118,10 +118,7 @@ def test_the_copy_for_a_second_expert_is_booked_too(kind, monkeypatch):
         inputs.begin(picture, "A")
         inputs.of_batch("mark", [picture])
     assert booked == [2 * 3 * 20 * 20, 3 * 20 * 20]
-
-
-def test_comparing_with_a_reference_is_booked_too():
-    """The peak of a comparison was measured as 25 bytes a pixel, beside the picture and its reference."""
+    # The peak of a comparison was measured as 25 bytes a pixel, beside the picture and its reference.
     source = ImageSource.of(np.zeros((20, 30, 3), np.uint8), "BGR")
     assert source.pixels() == 600
     assert ReferenceSource(source).decoding_bytes() == source.decoding_bytes() + 20 * 600

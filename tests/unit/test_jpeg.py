@@ -4,7 +4,6 @@ import io
 import random
 import re
 import warnings
-from collections.abc import Callable
 
 import cv2
 import numpy as np
@@ -19,9 +18,9 @@ NOISE = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.u
 PICTURE = Image.fromarray(cv2.GaussianBlur(NOISE, (5, 5), 0))
 
 
-def saved(mode: str = "RGB", **options: object) -> bytes:
+def saved(mode: str = "RGB", picture: Image.Image = PICTURE, **options: object) -> bytes:
     data = io.BytesIO()
-    PICTURE.convert(mode).save(data, "JPEG", quality=90, **options)
+    picture.convert(mode).save(data, "JPEG", quality=90, **options)
     return data.getvalue()
 
 
@@ -31,8 +30,9 @@ def turned(turn: int) -> bytes:
     return saved(exif=exif)
 
 
+PLAIN = saved()
 WHOLE = {
-    "as it comes": saved(),
+    "as it comes": PLAIN,
     "colour in full": saved(subsampling="4:4:4"),
     "colour in half": saved(subsampling="4:2:2"),
     "colour in a quarter": saved(subsampling="4:2:0"),
@@ -43,7 +43,7 @@ WHOLE = {
     "grey, progressive": saved("L", progressive=True),
     "four inks": saved("CMYK"),
     "a profile": saved(icc_profile=bytes(3000)),
-    "bytes behind its end": saved() + b"written by a camera",
+    "bytes behind its end": PLAIN + b"written by a camera",
 } | {f"turned, EXIF {turn}": turned(turn) for turn in range(1, 9)}
 
 
@@ -66,22 +66,16 @@ def a_piece_is_lost(data: bytes, at: int) -> bytes:
     return data[:at] + data[at + 700 :]
 
 
-def the_rest_is_lost_but_not_the_end(data: bytes, at: int) -> bytes:
-    return data[:at] + b"\xff\xd9"
-
-
 @pytest.mark.parametrize("name", ["as it comes", "colour in full", "progressive", "restarts", "grey", "four inks"])
-@pytest.mark.parametrize("damage", [a_piece_is_lost, the_rest_is_lost_but_not_the_end])
-def test_a_jpeg_that_lost_a_part_is_refused(
-    name: str, damage: Callable[[bytes, int], bytes], capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_jpeg_that_lost_a_piece_or_the_rest_is_refused(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     """Pillow and OpenCV decode nearly all of these, with parts that are grey or lie elsewhere, and say nothing."""
     whole = WHOLE[name]
     start = scan_of(whole)
     places = range(start, len(whole) - 702, (len(whole) - start) // 30)
     for at in places:
-        with pytest.raises(ImageError, match="is damaged: its bytes do not add up to a picture"):
-            decode(damage(whole, at))
+        for data in (a_piece_is_lost(whole, at), whole[:at] + b"\xff\xd9"):
+            with pytest.raises(ImageError, match="is damaged: its bytes do not add up to a picture"):
+                decode(data)
     assert len(places) > 20
     assert capfd.readouterr() == ("", "")
 
@@ -110,7 +104,7 @@ def test_a_progressive_jpeg_without_a_scan_is_refused(name: str) -> None:
 
 def scan_by_scan() -> tuple[bytes, list[bytes]]:
     """The header of a JPEG whose three components lie in scans of their own, and the scans."""
-    bands = [saved_band(band) for band in PICTURE.convert("YCbCr").split()]
+    bands = [saved("L", band) for band in PICTURE.convert("YCbCr").split()]
     start = scan_of(bands[0])
     frame = bands[0].index(b"\xff\xc0")
     sides = bands[0][frame + 5 : frame + 9]
@@ -121,12 +115,6 @@ def scan_by_scan() -> tuple[bytes, list[bytes]]:
         for name, band in zip((b"\1", b"\2", b"\3"), bands, strict=True)
     ]
     return head + tables, scans
-
-
-def saved_band(band: Image.Image) -> bytes:
-    data = io.BytesIO()
-    band.save(data, "JPEG", quality=90)
-    return data.getvalue()
 
 
 def test_a_jpeg_of_a_scan_for_each_colour_needs_all_of_them() -> None:
@@ -141,49 +129,38 @@ def test_a_jpeg_of_a_scan_for_each_colour_needs_all_of_them() -> None:
             decode(head + scans)
 
 
-def test_arithmetic_codes_are_not_read() -> None:
-    """Behind their end a decoder reads zeros: a picture that was cut would pass."""
-    frame = WHOLE["as it comes"].replace(b"\xff\xc0", b"\xff\xc9", 1)
-    with pytest.raises(UnsupportedImage, match="arithmetic"):
-        decode(frame)
-
-
-def refused_share(damaged: list[bytes]) -> float:
-    refused = 0
-    for data in damaged:
-        try:
-            decode(data)
-        except ImageError:
-            refused += 1
-    return refused / len(damaged)
+def is_refused(data: bytes) -> bool:
+    try:
+        decode(data)
+    except ImageError:
+        return True
+    return False
 
 
 def test_damage_that_keeps_the_length_is_mostly_found() -> None:
     """A JPEG has no checksum: behind wrong bytes the codes fall into step again, and sometimes their number fits."""
     whole, rng = WHOLE["colour in full"], random.Random(0)
-    start = scan_of(whole)
-    pieces, flips = [], []
+    start, pieces, flips = scan_of(whole), 0, 0
     for _ in range(200):
         at = rng.randrange(start, len(whole) - 702)
-        pieces.append(whole[:at] + rng.randbytes(700) + whole[at + 700 :])
+        pieces += is_refused(whole[:at] + rng.randbytes(700) + whole[at + 700 :])
         flipped = bytearray(whole)
         for _ in range(30):
             flipped[rng.randrange(start, len(whole) - 2)] ^= 1 << rng.randrange(8)
-        flips.append(bytes(flipped))
-    assert refused_share(pieces) > 0.9
-    assert refused_share(flips) > 0.9
+        flips += is_refused(bytes(flipped))
+    assert min(pieces, flips) > 180
 
 
 def segment(mark: int, body: bytes) -> bytes:
     return bytes([0xFF, mark]) + (len(body) + 2).to_bytes(2) + body
 
 
-def with_segment(mark: int, body: bytes, data: bytes = WHOLE["as it comes"]) -> bytes:
+def with_segment(mark: int, body: bytes, data: bytes = PLAIN) -> bytes:
     return data[:2] + segment(mark, body) + data[2:]
 
 
 def with_scan_of(first: int, last: int) -> bytes:
-    data = bytearray(WHOLE["as it comes"])
+    data = bytearray(PLAIN)
     at = scan_of(bytes(data))
     assert (data[at - 3], data[at - 2]) == (0, 63)
     data[at - 3], data[at - 2] = first, last
@@ -197,7 +174,7 @@ def with_zeros_before(marks: bytes, count: int) -> bytes:
 
 
 def with_version(version: bytes) -> bytes:
-    data = WHOLE["as it comes"]
+    data = PLAIN
     assert data[6:11] == b"JFIF\0"
     return data[:11] + version + data[13:]
 
@@ -218,14 +195,12 @@ ODD = {
     "an empty profile": with_segment(0xE2, b"ICC_PROFILE\0\1\1"),
     "an Adobe code of nothing": with_segment(0xEE, b"Adobe\0\x64\0\0\0\0\5"),
     "EXIF that is noise": with_segment(0xE1, b"Exif\0\0" + random.Random(0).randbytes(300)),
-    "EXIF in hundreds of parts": WHOLE["as it comes"][:2]
-    + 500 * segment(0xE1, b"Exif\0\0x")
-    + WHOLE["as it comes"][2:],
+    "EXIF in hundreds of parts": PLAIN[:2] + 500 * segment(0xE1, b"Exif\0\0x") + PLAIN[2:],
     "a resource that ends early": with_segment(0xED, b"Photoshop 3.0\x008BIM\x03\xed"),
     "a long comment": with_segment(0xFE, bytes(65_000)),
-    "much behind the end": WHOLE["as it comes"] + 100_000 * b"\1\0\xff\xd9",
+    "much behind the end": PLAIN + 100_000 * b"\1\0\xff\xd9",
     "zeros before the end, much behind it": with_zeros_before(rb"\xd9", 3) + 100_000 * b"\1\0\xff\xd9",
-    "fill before a mark": WHOLE["as it comes"][:2] + b"\xff\xff\xff" + WHOLE["as it comes"][2:],
+    "fill before a mark": PLAIN[:2] + b"\xff\xff\xff" + PLAIN[2:],
 }
 
 
@@ -241,45 +216,47 @@ def test_what_no_pixel_depends_on_may_be_odd(name: str, capfd: pytest.CaptureFix
 
 def test_the_codes_of_colours_are_kept() -> None:
     """Without the segment that says so, red, green and blue would be taken for brightness and two colours."""
-    at = WHOLE["as it comes"].index(b"\xff\xdb")
-    bare = WHOLE["as it comes"][:2] + WHOLE["as it comes"][at:]
+    at = PLAIN.index(b"\xff\xdb")
+    bare = PLAIN[:2] + PLAIN[at:]
     red_green_blue = with_segment(0xEE, b"Adobe\0\x64\0\0\0\0\0", bare)
     with Image.open(io.BytesIO(red_green_blue)) as picture:
         expected = np.asarray(picture.convert("RGB"))
     assert (decode(red_green_blue) == expected).all()
-    assert (decode(bare) == decode(WHOLE["as it comes"])).all()
+    assert (decode(bare) == decode(PLAIN)).all()
 
 
 FAULTS = {
-    "cut in a length": (WHOLE["as it comes"][:23], "is truncated"),
-    "cut before a mark": (WHOLE["as it comes"][:20], "is truncated"),
-    "cut in a table": (WHOLE["as it comes"][:300], "is truncated"),
-    "cut": (WHOLE["as it comes"][:-2], "is truncated"),
-    "too much fill": (WHOLE["as it comes"][:2] + 70_000 * b"\xff" + WHOLE["as it comes"][2:], "is damaged"),
-    "no picture": (WHOLE["as it comes"][:2] + b"\xff\xd9", "is damaged"),
-    "junk": (WHOLE["as it comes"].replace(b"\xff\xdb", 9 * b"junk" + b"\xff\xdb", 1), "is damaged"),
-    "junk behind a table": (WHOLE["as it comes"].replace(b"\xff\xc0", b"junk\xff\xc0", 1), "is damaged"),
+    "cut in a length": (PLAIN[:23], "is truncated"),
+    "cut before a mark": (PLAIN[:20], "is truncated"),
+    "cut in a table": (PLAIN[:300], "is truncated"),
+    "cut": (PLAIN[:-2], "is truncated"),
+    "too much fill": (PLAIN[:2] + 70_000 * b"\xff" + PLAIN[2:], "is damaged"),
+    "no picture": (PLAIN[:2] + b"\xff\xd9", "is damaged"),
+    "junk": (PLAIN.replace(b"\xff\xdb", 9 * b"junk" + b"\xff\xdb", 1), "is damaged"),
+    "junk behind a table": (PLAIN.replace(b"\xff\xc0", b"junk\xff\xc0", 1), "is damaged"),
     "a small picture that is longer than it says": (
         with_segment(0xE2, WHOLE["grey"][:300]).replace(WHOLE["grey"][:300], WHOLE["grey"][:300] + b"x", 1),
         "is damaged",
     ),
-    "no mark": (WHOLE["as it comes"][:2] + b"\xff\0" + WHOLE["as it comes"][2:], "is damaged"),
-    "too many segments": (b"\xff\xd8" + 10_001 * segment(0xFE, b"") + WHOLE["as it comes"][2:], "is damaged"),
-    "a wrong table": (segment(0xC4, b"\0\xff").join(WHOLE["as it comes"].split(b"\xff\xc4", 1)), "is damaged"),
+    "no mark": (PLAIN[:2] + b"\xff\0" + PLAIN[2:], "is damaged"),
+    "too many segments": (b"\xff\xd8" + 10_001 * segment(0xFE, b"") + PLAIN[2:], "is damaged"),
+    "a wrong table": (segment(0xC4, b"\0\xff").join(PLAIN.split(b"\xff\xc4", 1)), "is damaged"),
     "odd steps": (saved("CMYK", subsampling="4:2:0"), "not supported; save it as PNG"),
+    # Behind the end of arithmetic codes a decoder reads zeros: a picture that was cut would pass.
+    "arithmetic codes": (PLAIN.replace(b"\xff\xc0", b"\xff\xc9", 1), "arithmetic"),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_sentence_fits_the_fault(fault: str) -> None:
     data, says = FAULTS[fault]
-    with pytest.raises(ImageError, match=says):
+    with pytest.raises(UnsupportedImage if fault in ("odd steps", "arithmetic codes") else DamagedImage, match=says):
         decode(data)
 
 
 def test_a_size_that_differs_from_that_of_the_header_is_refused() -> None:
     """Pillow reads the last header of a frame, libjpeg accepts only one."""
-    data = WHOLE["as it comes"]
+    data = PLAIN
     at = data.index(b"\xff\xc0")
     frame = bytearray(data[at : at + 2 + int.from_bytes(data[at + 2 : at + 4])])
     frame[5:9] = (HEIGHT // 2).to_bytes(2) + (WIDTH // 2).to_bytes(2)
@@ -291,7 +268,7 @@ def test_a_last_byte_of_the_picture_may_be_zero_behind_fill() -> None:
     """0xFF, 0 is a byte of the picture; zeros that follow are not."""
     from coe.pictures.jpeg import Jpeg
 
-    picture = Jpeg(WHOLE["as it comes"][:-2] + b"\xff\0\0\0\xff\xd9")
+    picture = Jpeg(PLAIN[:-2] + b"\xff\0\0\0\xff\xd9")
     unpadded = picture.unpadded()
     assert unpadded.endswith(b"\xff\0\xff\xd9")
 
@@ -301,6 +278,6 @@ def test_a_cut_picture_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> No
     from coe.pictures import jpeg
 
     monkeypatch.setattr(jpeg.Jpeg, "unpadded", lambda picture: pytest.fail("searched"))
-    for data in (WHOLE["as it comes"][:3000], a_piece_is_lost(WHOLE["as it comes"], 3000)):
+    for data in (PLAIN[:3000], a_piece_is_lost(PLAIN, 3000)):
         with pytest.raises(ImageError):
             decode(data)

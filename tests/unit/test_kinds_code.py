@@ -51,10 +51,15 @@ def test_a_code_that_is_allowed_and_another() -> None:
     assert read(picture("whatever")).label == "right"
 
 
-def test_no_code_is_a_doubt_and_not_wrong() -> None:
+def test_no_code_too_small_a_window_and_a_format_that_is_not_named_are_doubts() -> None:
     finding = read(np.full((200, 200, 3), 120, np.uint8), "SN*")
     assert (finding.label, finding.read, finding.score) == ("right", "", 0.0)
     assert finding.doubt
+    assert read(picture("SN1", "QRCode"), formats=("DataMatrix",)).doubt
+    large = picture("SN00421177", seeing=Seeing(2, 5, around=900, ground=0.5))
+    finding = read(large, size=96)
+    assert finding.doubt
+    assert "input" in finding.doubt
 
 
 def test_two_codes_that_could_both_be_meant_are_a_doubt() -> None:
@@ -80,17 +85,6 @@ def test_a_part_of_interleaved_digits_is_never_their_serial() -> None:
     assert read(shown, "##########", formats=("ITF",)).read == "2635981472"
 
 
-def test_formats_that_are_not_named_are_not_read() -> None:
-    assert read(picture("SN1", "QRCode"), formats=("DataMatrix",)).doubt
-
-
-def test_a_window_that_was_made_too_small_is_told() -> None:
-    large = picture("SN00421177", seeing=Seeing(2, 5, around=900, ground=0.5))
-    finding = read(large, size=96)
-    assert finding.doubt
-    assert "input" in finding.doubt
-
-
 def test_bars_that_were_read_once_are_not_believed() -> None:
     """Seeds of noise in which a reader sees bars now and then."""
     rng = np.random.default_rng(3)
@@ -100,12 +94,6 @@ def test_bars_that_were_read_once_are_not_believed() -> None:
         assert not [one for one in read_codes(image, ("Code128",)) if one.is_sure]
 
 
-@pytest.mark.parametrize("words", [["Datamatrx"], [], ["QRCode", "All"]])
-def test_formats_that_nobody_knows(words: list[str]) -> None:
-    with pytest.raises(ConfigError):
-        check_formats(words)
-
-
 @pytest.mark.parametrize("content", [b"", b"QRCod", b"\xff\xfe", b"DataMatrix\nnothing"])
 def test_a_file_that_names_no_formats(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "a.formats"
@@ -113,6 +101,9 @@ def test_a_file_that_names_no_formats(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(StoreError) as refusal:
         code.read(path)
     assert "a.formats" in str(refusal.value)
+    for words in (["Datamatrx"], [], ["QRCode", "All"]):
+        with pytest.raises(ConfigError):
+            check_formats(words)
 
 
 def test_labels_are_two() -> None:

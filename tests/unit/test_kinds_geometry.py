@@ -1,6 +1,5 @@
 import cv2
 import numpy as np
-import pytest
 import torch
 from candidates import candidates
 from hypothesis import given
@@ -8,26 +7,11 @@ from hypothesis import strategies as st
 
 from coe.core import NOTHING, Expert
 from coe.store.kinds import ExpertInput
-from experts.findings import Cut, classified, corners_of, detected, suppress
+from experts.findings import Cut, corners_of, detected, suppress
 from experts.geometry import letterbox, to_image
 
 JOINT = Expert("joint", "yolov5n", ("joint", "bridge"), 64, "b/joint", frozenset({"bridge"}))
 PLAIN = ExpertInput(np.zeros((3, 64, 64), np.uint8), height=64, width=64)
-
-
-def test_letterbox_keeps_aspect_and_pads_both_sides():
-    image = np.full((10, 20, 3), 200, np.uint8)
-    prepared = letterbox(image, 40, (1, 2, 3))
-    assert prepared.pixels.shape == (3, 40, 40)
-    assert (prepared.scale, prepared.left, prepared.top) == (2.0, 0.0, 10.0)
-    assert prepared.pixels[:, 0, 0].tolist() == [1, 2, 3]
-    assert prepared.pixels[:, 39, 39].tolist() == [1, 2, 3]
-    assert (prepared.pixels[:, 10:30] == 200).all()
-
-
-def test_letterbox_leaves_an_image_of_the_right_size_as_it_is():
-    image = np.arange(8 * 8 * 3, dtype=np.uint8).reshape(8, 8, 3)
-    assert (letterbox(image, 8, (0, 0, 0)).pixels == image.transpose(2, 0, 1)).all()
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.sampled_from([32, 64, 96]))
@@ -61,15 +45,9 @@ def test_letterbox_gives_the_bytes_that_the_plain_definition_gives(height, width
 
 
 def test_a_box_goes_back_to_the_pixels_of_the_original():
+    assert corners_of(np.array([[10.0, 20.0, 4.0, 6.0]])).tolist() == [[8.0, 17.0, 12.0, 23.0]], "of a centre and sides"
     prepared = letterbox(np.zeros((100, 200, 3), np.uint8), 100, (0, 0, 0))
     assert to_image(np.array([[10.0, 35.0, 20.0, 60.0]]), prepared).tolist() == [[20.0, 20.0, 40.0, 70.0]]
-
-
-def test_a_classifier_says_the_likeliest_label():
-    expert = Expert("x", "resnet18", ("ok", "bad"), 32, "b/x")
-    first, second = classified(torch.tensor([[0.9, 0.1], [0.2, 0.8]]), expert)
-    assert (first.label, second.label) == ("ok", "bad")
-    assert second.score == pytest.approx(0.8)
 
 
 def rows(*boxes):
@@ -81,30 +59,17 @@ def see(boxes, expert=JOINT):
     return finding
 
 
-def test_a_rejected_label_speaks_before_a_better_scored_good_one():
+def test_of_boxes_above_the_threshold_a_rejected_label_speaks_before_a_better_good_one():
     finding = see(rows(((0, 0, 10, 10), (0.9, 0.0)), ((30, 30, 40, 40), (0.0, 0.4))))
     assert (finding.label, round(finding.score, 2)) == ("bridge", 0.4)
     assert [box.label for box in finding.boxes] == ["joint", "bridge"]
-
-
-def test_without_a_rejected_label_the_best_box_speaks():
     finding = see(rows(((0, 0, 10, 10), (0.5, 0.0)), ((30, 30, 40, 40), (0.7, 0.1))))
     assert (finding.label, round(finding.score, 2)) == ("joint", 0.7)
-
-
-def test_nothing_above_the_threshold_is_none_with_what_is_left_of_certainty():
     finding = see(rows(((0, 0, 10, 10), (0.2, 0.1))))
     assert (finding.label, round(finding.score, 2), finding.boxes) == (NOTHING, 0.8, ())
     assert see([]).score == 1.0
-
-
-def test_of_boxes_of_one_label_at_one_place_the_best_stays():
     same = rows(((0, 0, 10, 10), (0.5, 0.0)), ((0, 0, 10, 11), (0.8, 0.0)), ((0, 0, 10, 10), (0.0, 0.6)))
     assert sorted((box.label, round(box.score, 2)) for box in see(same).boxes) == [("bridge", 0.6), ("joint", 0.8)]
-
-
-def test_centres_become_corners():
-    assert corners_of(np.array([[10.0, 20.0, 4.0, 6.0]])).tolist() == [[8.0, 17.0, 12.0, 23.0]]
 
 
 def all_at_once(corners, scores, labels, overlap):

@@ -70,7 +70,7 @@ def test_no_file_outside_the_folder_is_read(tmp_path: Path, location: str) -> No
         bundled(path, tmp_path)
 
 
-def test_files_that_are_missing_or_too_short_are_told(tmp_path: Path) -> None:
+def test_files_that_are_missing_too_short_or_told_too_often_are_refused(tmp_path: Path) -> None:
     path = model(tmp_path / "x.onnx")
     data = tmp_path / "x.onnx.data"
     data.write_bytes(data.read_bytes()[:-4])
@@ -82,6 +82,15 @@ def test_files_that_are_missing_or_too_short_are_told(tmp_path: Path) -> None:
     os.mkfifo(data)
     with pytest.raises(StoreError, match="beside it hold"):
         bundled(path, tmp_path)
+    path = model(tmp_path / "y.onnx", location="y.data")
+    made = onnx.load(str(path), load_external_data=False)
+    for number in range(50):
+        copy = made.graph.initializer.add()
+        copy.CopyFrom(made.graph.initializer[0])
+        copy.name = f"w{number}"
+    path.write_bytes(made.SerializeToString())
+    with pytest.raises(StoreError, match="beside it hold"):
+        bundled(path, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -91,16 +100,4 @@ def test_places_that_are_none_are_told(tmp_path: Path, entries: dict[str, str]) 
     path = model(tmp_path / "x.onnx")
     changed(path, **entries)
     with pytest.raises(StoreError):
-        bundled(path, tmp_path)
-
-
-def test_many_tensors_over_the_same_bytes_are_refused(tmp_path: Path) -> None:
-    path = model(tmp_path / "x.onnx")
-    made = onnx.load(str(path), load_external_data=False)
-    for number in range(50):
-        copy = made.graph.initializer.add()
-        copy.CopyFrom(made.graph.initializer[0])
-        copy.name = f"w{number}"
-    path.write_bytes(made.SerializeToString())
-    with pytest.raises(StoreError, match="beside it hold"):
         bundled(path, tmp_path)

@@ -23,16 +23,9 @@ def pool_of(capacity: int = CAPACITY, workspace: int = WORKSPACE, **ready: int) 
 
 def test_bytes_count_from_the_load_until_the_expert_is_gone() -> None:
     pool, seen = pool_of(), []
-    pool.plan("a", 60, Why.DEMAND)
-    seen.append((pool.state("a"), pool.reserved_bytes, "a" in pool, len(pool)))
-    assert pool.reserve("a")
-    seen.append((pool.state("a"), pool.reserved_bytes, "a" in pool, len(pool)))
-    pool.commit("a")
-    seen.append((pool.state("a"), pool.reserved_bytes, "a" in pool, len(pool)))
-    pool.leave("a")
-    seen.append((pool.state("a"), pool.reserved_bytes, "a" in pool, len(pool)))
-    pool.release("a")
-    seen.append((pool.state("a"), pool.reserved_bytes, "a" in pool, len(pool)))
+    for step in ("plan", "reserve", "commit", "leave", "release"):
+        pool.plan("a", 60, Why.DEMAND) if step == "plan" else getattr(pool, step)("a")
+        seen.append((pool.state("a"), pool.reserved_bytes, "a" in pool, len(pool)))
     assert seen == [
         (State.PLANNED, 0, True, 0),
         (State.LOADING, 60, True, 0),
@@ -111,19 +104,8 @@ def test_recency_is_that_of_use_and_arrival_that_of_loading() -> None:
         pool.unpin(expert, 0)
     assert list(pool.by_arrival()) == ["a", "b", "c"]
     assert list(pool.by_recency()) == ["c", "b", "a"]
-    assert [pool.unused(expert) for expert in "abc"] == [False, False, True]
-
-
-def test_what_was_loaded_at_the_start_does_not_count_as_unused() -> None:
-    pool = pool_of()
-    pool.plan("a", 10, Why.INITIAL)
-    assert not pool.unused("a")
-
-
-def test_its_repr_is_a_status_line() -> None:
-    pool = pool_of(capacity=8 << 30, a=5 << 30, b=1 << 30)
-    pool.pin("a", 1 << 28)
-    assert repr(pool) == "<ModelPool gpu0 2 resident, 1 pinned, 6.25 GiB of 8.00 GiB>"
+    pool.plan("d", 10, Why.INITIAL)
+    assert [pool.unused(expert) for expert in "abcd"] == [False, False, True, False]
 
 
 def test_a_pool_that_got_smaller_takes_nothing_in_until_enough_experts_have_left() -> None:

@@ -112,12 +112,9 @@ def test_the_chosen_number_is_that_of_the_search() -> None:
     assert loaded(EVERYTHING) is None
 
 
-def test_a_board_without_profile_is_said(tmp_path: Path) -> None:
+def test_a_board_without_profile_and_a_place_that_cannot_be_written_are_said(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="does not know board 'B'; known: A"):
         draw(CASES["one-kind"], "B", tmp_path / "a.png")
-
-
-def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
         draw(CASES["one-kind"], "A", tmp_path / "file" / "a.png")

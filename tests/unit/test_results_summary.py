@@ -24,15 +24,6 @@ def result(serial: str, component: str, verdict: Verdict | None) -> Result:
     return Result(Request(0, component, "x", serial), verdict, (), 0.0, failure)
 
 
-def board(*verdicts: Verdict | None, missing: int = 0) -> Verdict:
-    items = [Photograph(Path("x"), "R", "SN1")] * missing
-    return (
-        summarise([result("SN1", "R", verdict) for verdict in verdicts], RunFigures("demo"), items)
-        .boards["SN1"]
-        .verdict
-    )
-
-
 @pytest.mark.parametrize(
     ("verdicts", "missing", "expected"),
     [
@@ -45,10 +36,10 @@ def board(*verdicts: Verdict | None, missing: int = 0) -> Verdict:
         ((), 1, REVIEW),
     ],
 )
-def test_a_board_is_as_bad_as_its_worst_image(
-    verdicts: tuple[Verdict | None, ...], missing: int, expected: Verdict
-) -> None:
-    assert board(*verdicts, missing=missing) is expected
+def test_a_board_is_as_bad_as_its_worst_image(verdicts: tuple[Verdict | None], missing: int, expected: Verdict) -> None:
+    results = [result("SN1", "R", verdict) for verdict in verdicts]
+    summary = summarise(results, RunFigures("demo"), [Photograph(Path("x"), "R", "SN1")] * missing)
+    assert summary.boards["SN1"].verdict is expected
 
 
 def test_boards_and_components_in_natural_order() -> None:
@@ -90,6 +81,8 @@ def test_first_pass_yield_is_of_boards_and_good_images_are_no_yield() -> None:
 def test_without_a_board_that_is_decided_there_is_no_yield(serial: str) -> None:
     summary = summarise([result(serial, "A", OK)], RunFigures("demo"), [Photograph(Path("x"), "A", serial)])
     assert (summary.boards_decided, summary.board_fpy, summary.to_json()["board_fpy"]) == (0, None, None)
+    nothing = summarise([], RunFigures("demo"))
+    assert (nothing.total.good_share, nothing.boards, nothing.to_json()["hit_ratio"]) == (None, {}, None)
 
 
 def test_late_results_and_the_boards_that_they_are_of_are_counted() -> None:
@@ -107,13 +100,6 @@ def test_warnings_stay_with_a_run_that_goes_on() -> None:
     for before in (None, RunFigures("demo", answered=3), RunFigures("demo", answered=3, warnings=now.warnings)):
         figures = now.after(before)
         assert summarise([], figures).to_json()["warnings"] == ["nobody would notice"]
-
-
-def test_nothing_has_no_yield() -> None:
-    summary = summarise([], RunFigures("demo"))
-    assert summary.total.good_share is None
-    assert summary.boards == {}
-    assert summary.to_json()["hit_ratio"] is None
 
 
 def test_second_looks_are_counted_beside_the_findings_that_were_made() -> None:

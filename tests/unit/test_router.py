@@ -91,15 +91,12 @@ def test_the_order_of_experts_is_that_of_the_rules_predecessors_first() -> None:
     assert rules.router.order("R9") == {}
 
 
-def test_an_unknown_component_is_refused_with_a_suggestion() -> None:
+def test_what_no_rule_and_no_component_covers_is_refused_by_name() -> None:
     rules = board(f"  a: {E}", "  R0402: {inspect: a}")
     with pytest.raises(RulesError, match="the board has no component 'R0403'; did you mean 'R0402'\\?"):
         rules.router.first("R0403")
     with pytest.raises(RulesError, match="the board has no component ''"):
         Router({}).first("")
-
-
-def test_a_label_that_no_rule_covers_is_an_error_that_names_expert_and_label() -> None:
     rules = board(f"  a: {E}", "  R1: {inspect: a}")
     root = rules.router.first("R1")
     with pytest.raises(RulesError, match="expert 'a' said 'odd', which no rule covers"):
@@ -136,19 +133,15 @@ def test_a_finding_in_doubt_goes_to_a_person_unless_it_is_bad_and_nothing_follow
 
 
 def test_only_components_have_a_reference_and_the_word_given_is_no_name() -> None:
-    rules = board(
-        f"  a: {E}", "  R1: {inspect: a, reference: gold}\n  R2: {inspect: a, reference: given}\n  R3: {inspect: a}"
-    )
-    assert [one.references for one in rules.components.values()] == [("b/gold",), (), ()]
-    assert [one.is_given for one in rules.components.values()] == [False, True, False]
+    given = ["gold", "given", "[two, one]", "[one]"]
+    rows = [f"  R{number}: {{inspect: a, reference: {words}}}" for number, words in enumerate(given)]
+    rules = board(f"  a: {E}", "\n".join([*rows, "  R9: {inspect: a}"]))
+    own = [("b/gold",), (), ("b/two", "b/one"), ("b/one",), ()]
+    assert [one.references for one in rules.components.values()] == own
+    assert rules.references == ("b/gold", "b/one", "b/two")
+    assert [one.is_given for one in rules.components.values()] == [False, True, False, False, False]
     with pytest.raises(RulesError, match="'reference' is not a key"):
         board(f"  a: {E}\n  c: {E}", "  R1: {inspect: a, then: {ok: {inspect: c, reference: gold}}}")
-
-
-def test_a_component_names_its_alternates_in_their_order() -> None:
-    rules = board(f"  a: {E}", "  R1: {inspect: a, reference: [two, one]}\n  R2: {inspect: a, reference: [one]}")
-    assert rules.components["R1"].references == ("b/two", "b/one")
-    assert rules.references == ("b/one", "b/two")
 
 
 @pytest.mark.parametrize(
@@ -230,26 +223,15 @@ def experts(names: str) -> list[Expert]:
     return [Expert(name, "k", ("ok",), 8, name) for name in names]
 
 
-@pytest.fixture
-def diamond() -> ExpertGraph:
+def test_experts_are_ordered_by_falling_probability_then_by_name_and_know_their_neighbours() -> None:
     edges = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")]
-    return ExpertGraph(experts("dcba"), edges, {"a": 1.0, "b": 0.5, "c": 0.5})
-
-
-def test_experts_are_ordered_by_falling_probability_then_by_name(diamond: ExpertGraph) -> None:
+    diamond = ExpertGraph(experts("dcba"), edges, {"a": 1.0, "b": 0.5, "c": 0.5}, first="ac")
+    assert [diamond.waits_for_others(expert) for expert in "abcd"] == [False, True, False, True]
     assert diamond.by_probability == ("a", "b", "c", "d")
     assert diamond.probability("d") == 0.0
-
-
-def test_neighbours_are_those_of_the_edges(diamond: ExpertGraph) -> None:
     assert diamond.predecessors("d") == {"b", "c"}
     assert diamond.predecessors("a") == frozenset()
     assert sorted(diamond.successors("a")) == ["b", "c"]
-
-
-def test_what_a_component_begins_with_waits_for_nobody() -> None:
-    graph = ExpertGraph(experts("ab"), [("a", "b")], {"a": 0.03, "b": 0.97}, first=["a", "b"])
-    assert not graph.waits_for_others("b")
 
 
 @pytest.mark.parametrize(
@@ -265,7 +247,3 @@ def test_edges_and_first_steps_that_make_no_graph_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=says):
         ExpertGraph(experts("ab"), edges, {}, first=first)
-
-
-def test_its_repr_is_a_status_line(diamond: ExpertGraph) -> None:
-    assert repr(diamond) == "<ExpertGraph 4 experts, 4 edges>"

@@ -35,26 +35,21 @@ def test_an_expert_has_what_the_file_says_and_weights_of_its_board() -> None:
     assert (body.kind, body.labels, body.input_size) == ("k", ("ok", "missing"), 64)
     assert (body.weights, joint.weights) == ("demo/body", "shared/joint")
     assert (body.reject, board.board) == (frozenset({"missing"}), "demo")
-
-
-def test_labels_are_words_whatever_yaml_makes_of_them() -> None:
     board = rules_from(
-        "{board: b, experts: {e: {kind: k, labels: [no, 1e3, 0x10, ~x, 2024-01-01], input: 8, reject: [no]}},"
-        " components: {R1: {inspect: e}}}"
+        "{board: b, experts: {e: {kind: k, labels: [no, 1e3, 0x10, ~x, 2024-01-01], input: 8, reject: [no],"
+        " temperature: 1.5, ignore_under: {no: 0.4}}}, components: {R1: {inspect: e}}}"
     )
-    assert board.experts["e"].labels == ("no", "1e3", "0x10", "~x", "2024-01-01")
+    expert = board.experts["e"]
+    assert expert.labels == ("no", "1e3", "0x10", "~x", "2024-01-01"), "words, whatever YAML makes of them"
+    assert (expert.temperature, expert.ignore_under) == (1.5, {"no": 0.4})
 
 
-def test_a_label_without_a_rule_is_ng_if_rejected_and_ok_otherwise() -> None:
+def test_a_label_without_a_rule_is_ng_if_rejected_and_ok_otherwise_and_what_follows_nothing_is_never_assumed() -> None:
     board = rules_from(HEAD + "components: {R1: {inspect: body, then: {missing: joint, ok: polarity}}}")
     root = board.components["R1"].root
     (joint,) = board.router.next(root, says("body", "missing")).steps
     assert experts_after(board, joint, "bridge") is Verdict.NG
     assert experts_after(board, joint, "joint") is Verdict.OK
-
-
-def test_what_follows_nothing_is_never_assumed() -> None:
-    board = rules_from(HEAD + "components: {R1: {inspect: body, then: {missing: joint, ok: polarity}}}")
     (joint,) = board.router.next(board.components["R1"].root, says("body", "missing")).steps
     with pytest.raises(RulesError, match="expert 'joint' saw nothing, and no rule says what follows; write `none: REV"):
         board.router.next(joint, says("joint", "none"))
@@ -80,13 +75,6 @@ def test_a_step_says_of_each_label_what_its_experts_entry_says_unless_it_says_ot
     assert experts_after(board, root, "bridge") is Verdict.NG
     assert experts_after(board, root, "none") is Verdict.REVIEW
     board.check_detectors(["d"])
-
-
-def test_a_detector_that_sees_nothing_follows_the_rule_for_none() -> None:
-    board = rules_from(HEAD + "components: {R1: {inspect: joint, then: {none: REVIEW, joint: [body, polarity]}}}")
-    root = board.components["R1"].root
-    assert experts_after(board, root, "none") is Verdict.REVIEW
-    assert experts_after(board, root, "joint") == ["body", "polarity"]
 
 
 @pytest.mark.parametrize(("score", "verdict"), [(0.79, "REVIEW"), (0.8, "OK"), (float("nan"), "REVIEW")])
@@ -175,29 +163,16 @@ def test_branches_that_meet_again_in_layers_do_not_grow_into_a_tree() -> None:
     assert len(repr(board.components["R1"].root)) < 200
 
 
-def test_the_boards_that_ship_are_read_and_the_digest_is_that_of_the_file() -> None:
+def test_the_boards_that_ship_are_read_and_the_digest_is_that_of_the_file(tmp_path: Path) -> None:
     board = rules.load("A")
     assert (len(board.components), len(board.experts)) == (352, 372)
     assert board.digest == rules.load("board_a").digest
+    text = HEAD + "components: {R1: {inspect: body, then: {ok: [joint, polarity]}}}"
+    (path := tmp_path / "b.yaml").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert rules.load(path).board == "demo", "a file may begin with a byte order mark"
     # The probabilities of the first experts of all components add up to 1: each image has one component.
     first = {component.root.expert for component in board.components.values()}
     assert sum(board.graph.probability(expert) for expert in first) == pytest.approx(1.0)
-
-
-def test_a_component_of_which_there_are_none_is_known_but_never_expected() -> None:
-    board = rules_from(
-        HEAD + "components: {R1: {inspect: body, then: {ok: [joint, polarity]}}, R2: {count: 0, inspect: joint}}"
-    )
-    assert set(board.components) == {"R1", "R2"}
-    assert board.graph.probability("joint") == 0.5  # half of R1's findings: two labels share evenly
-
-
-def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
-    path = tmp_path / "b.yaml"
-    path.write_bytes(
-        b"\xef\xbb\xbf" + (HEAD + "components: {R1: {inspect: body, then: {ok: [joint, polarity]}}}").encode()
-    )
-    assert rules.load(path).board == "demo"
 
 
 @pytest.mark.parametrize(
@@ -223,11 +198,3 @@ def test_of_labels_with_the_same_outcome_one_that_is_sure_is_enough() -> None:
     boxes = (Box("a", 0.8, (0, 0, 1, 1)), Box("b", 0.3, (0, 0, 1, 1)))
     assert board.router.next(root, Finding("e", "fp32", "a", 0.8, boxes)).verdict is Verdict.NG
     assert board.router.next(root, Finding("e", "fp32", "a", 0.8, boxes[:1])).verdict is Verdict.REVIEW
-
-
-def test_an_expert_has_its_temperature_and_the_scores_under_which_boxes_do_not_count() -> None:
-    board = rules_from(
-        "{board: b, experts: {e: {kind: k, labels: [a], input: 8, reject: [a], temperature: 1.5,"
-        " ignore_under: {a: 0.4}}}, components: {R1: {inspect: e}}}"
-    )
-    assert (board.experts["e"].temperature, board.experts["e"].ignore_under) == (1.5, {"a": 0.4})

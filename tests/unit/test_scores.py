@@ -28,15 +28,22 @@ def finding(*boxes: tuple[str, float], margin: float = 0.9) -> Finding:
     return Finding("e", "fp32", label, score, tuple(Box(label, score, PLACE) for label, score in boxes), margin)
 
 
-def test_without_entries_in_the_rules_a_finding_stays_the_same() -> None:
+def test_without_entries_in_the_rules_a_finding_stays_and_a_classifier_has_no_boxes_to_ignore() -> None:
     said = finding(("joint", 0.9))
     assert adjusted(said, expert()) == said
+    said = Finding("e", "fp32", "bridge", 0.9)
+    with pytest.raises(CoeError, match="gives no boxes, and the rules ignore boxes of it"):
+        adjusted(said, expert(bridge=0.6))
 
 
-def test_a_temperature_divides_the_logarithm_of_the_odds() -> None:
+def test_a_temperature_divides_the_logarithm_of_the_odds_as_in_a_softmax() -> None:
     assert honest(0.9, 2.0) == pytest.approx(0.75)  # odds of 9 become odds of 3
     assert honest(0.5, 7.0) == 0.5
     assert math.isnan(honest(math.nan, 2.0))
+    logits = (2.5, 0.7)
+    at = [math.exp(value / 3) for value in logits]
+    plain = [math.exp(value) for value in logits]
+    assert honest(plain[0] / sum(plain), 3.0) == pytest.approx(at[0] / sum(at))
 
 
 @given(st.floats(0, 1), st.floats(0.05, 20))
@@ -46,13 +53,6 @@ def test_an_honest_score_is_a_score_on_the_same_side_and_can_be_undone(score: fl
     assert (there - 0.5) * (score - 0.5) >= 0
     if 0.01 < score < 0.99 and temperature > 0.2:
         assert honest(there, 1 / temperature) == pytest.approx(score, abs=1e-4)
-
-
-def test_scores_of_two_labels_are_those_of_a_softmax_with_a_temperature() -> None:
-    logits = (2.5, 0.7)
-    at = [math.exp(value / 3) for value in logits]
-    plain = [math.exp(value) for value in logits]
-    assert honest(plain[0] / sum(plain), 3.0) == pytest.approx(at[0] / sum(at))
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,6 @@ def test_the_margin_is_at_most_the_distance_to_a_box_that_begins_or_ceases_to_co
     assert adjusted(finding(("bridge", 0.95)), expert(2.0, bridge=0.75)).margin == pytest.approx(0.05)
 
 
-def test_a_classifier_has_no_boxes_to_ignore() -> None:
-    said = Finding("e", "fp32", "bridge", 0.9)
-    with pytest.raises(CoeError, match="gives no boxes, and the rules ignore boxes of it"):
-        adjusted(said, expert(bridge=0.6))
-
-
 # How far a finding was from saying something else, and in which variant it was made
 
 
@@ -91,13 +85,10 @@ CHIP = Expert("chip", "k", ("ok", "bad", "odd"), 32, "b/chip", variant="bf16")
 JOINT = Expert("joint", "k", ("joint", "bridge", "lifted"), 32, "b/joint", frozenset({"bridge", "lifted"}), "q8")
 
 
-def test_a_classifier_tells_its_lead_over_the_next_label():
+def test_a_classifier_tells_its_lead_over_the_next_label_and_one_label_has_no_rival():
     clear, tie = classified(torch.tensor([[0.125, 0.75, 0.125], [0.5, 0.0, 0.5]]), CHIP)
     assert (clear.label, clear.score, clear.margin, clear.variant) == ("bad", 0.75, 0.625, "bf16")
     assert (tie.label, tie.margin) == ("ok", 0.0)
-
-
-def test_one_label_alone_has_no_rival():
     (only,) = classified(torch.tensor([[1.0]]), Expert("chip", "k", ("ok",), 32, "b/chip"))
     assert (only.label, only.margin, only.variant) == ("ok", 1.0, "fp32")
 

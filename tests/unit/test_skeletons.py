@@ -65,7 +65,7 @@ def test_no_number_is_drawn_but_for_what_no_file_holds() -> None:
     assert len(odd.places.unique()) > 32
 
 
-def test_another_thread_draws_meanwhile() -> None:
+def test_another_thread_draws_meanwhile_and_all_do_after_a_kind_that_fails() -> None:
     """A training may begin while a line opens."""
     drawn: list[nn.Module] = []
 
@@ -80,8 +80,6 @@ def test_another_thread_draws_meanwhile() -> None:
     (module,) = drawn
     assert len(module.weight.unique()) > 1000
 
-
-def test_numbers_are_drawn_again_after_a_kind_that_fails() -> None:
     class Failing(Odd):
         def skeleton(self, expert: Expert) -> nn.Module:
             raise ValueError("no network")

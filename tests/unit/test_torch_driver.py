@@ -41,11 +41,7 @@ ENDED = cuda(901, "operation failed due to a previous error during capture")
         ([RuntimeError("CUDA driver error: an illegal instruction was encountered")], DeviceLost, "illegal"),
         ([RuntimeError("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED")], DeviceLost, "EXECUTION_FAILED"),
         ([FULL, ENDED], DeviceFull, "Tried to allocate"),
-        (
-            [cuda(900, "not permitted when stream is capturing"), ENDED],
-            DeviceLost,
-            r"captured as a graph.*not permitted",
-        ),
+        ([cuda(900, "not permitted when stream is capturing"), ENDED], DeviceLost, r"as a graph.*not permitted"),
         ([cuda(719, "unspecified launch failure")], DeviceLost, "launch failure$"),
         ([RuntimeError("shapes differ")], RuntimeError, "shapes differ"),
     ],
@@ -98,18 +94,14 @@ def test_no_two_streams_that_live_are_one(monkeypatch):
         TorchStream("one too many", device)
 
 
-def test_a_stream_waits_for_the_mark_of_another():
-    stream, waited = TorchStream.__new__(TorchStream), []
-    stream.raw = SimpleNamespace(wait_event=waited.append)
-    stream.wait(SimpleNamespace(event="event"))
-    assert waited == ["event"]
-
-
-def test_graphs_share_their_memory_until_none_is_left(monkeypatch):
+def test_a_stream_waits_for_the_mark_of_another_and_its_graphs_share_memory_until_none_is_left(monkeypatch):
     turn = itertools.count()
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: SimpleNamespace(cuda_stream=next(turn)))
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, next(turn)))
     stream = TorchStream("one", torch.device("cuda", 0))
+    stream.raw.wait_event = (waited := []).append
+    stream.wait(SimpleNamespace(event="event"))
+    assert waited == ["event"]
     first = stream.pool()
     graphs = [TorchGraph(None, None) for _ in range(2)]
     for graph in graphs:
@@ -267,14 +259,10 @@ def registering(monkeypatch, status):
     """A driver whose CUDA answers `status` when memory is to be pinned; returns it and what was asked of CUDA."""
     asked = []
 
-    def register(address, size, flags):
-        asked.append(("register", size))
-        return status
-
-    def unregister(address):
-        asked.append(("unregister",))
-
-    cudart = SimpleNamespace(cudaHostRegister=register, cudaHostUnregister=unregister)
+    cudart = SimpleNamespace(
+        cudaHostRegister=lambda address, size, flags: asked.append(("register", size)) or status,
+        cudaHostUnregister=lambda address: asked.append(("unregister",)),
+    )
     monkeypatch.setattr(torch.cuda, "cudart", lambda: cudart)
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
     driver = torch_driver.TorchDriver.__new__(torch_driver.TorchDriver)
@@ -309,25 +297,24 @@ def test_where_given_memory_cannot_be_pinned_torch_pins_its_own(monkeypatch):
     assert (asked, made) == ([("register", 4096)], [True])
 
 
-@pytest.mark.parametrize(("status", "said"), [(2, r"CUDA error 2\)$"), (801, "CUDA error 801.*nor does torch")])
-def test_memory_that_nobody_pins_is_full(monkeypatch, status, said):
-    """Where memory is short, torch is not asked: it would round up to a power of two."""
+@pytest.mark.parametrize(
+    ("status", "free", "said"),
+    [
+        (2, 1 << 40, r"CUDA error 2\)$"),  # where memory is short, torch is not asked: it would round up
+        (801, 1 << 40, "CUDA error 801.*nor does torch"),
+        (801, 7 << 20, r"does not pin 5\.0 MiB"),  # it rounds 5 to 8 MiB, and asking for too much ends the process
+    ],
+)
+def test_memory_that_nobody_pins_is_full(monkeypatch, status, free, said):
     driver, _ = registering(monkeypatch, status)
+    monkeypatch.setattr(torch_driver.psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
 
     def empty(*shape, **options):
+        assert free > 8 << 20, "asked"
         raise RuntimeError("Cannot access accelerator device when none is available.")
 
     monkeypatch.setattr(torch, "empty", empty)
     with pytest.raises(DeviceFull, match=said):
-        driver.pinned_memory(4096)
-
-
-def test_torch_pins_nothing_that_the_host_has_not_free(monkeypatch):
-    """It rounds 5 to 8 MiB, and a system that is asked for too much ends the process without a word."""
-    driver, _ = registering(monkeypatch, 801)
-    monkeypatch.setattr(torch_driver.psutil, "virtual_memory", lambda: SimpleNamespace(available=7 << 20))
-    monkeypatch.setattr(torch, "empty", lambda *shape, **options: pytest.fail("asked"))
-    with pytest.raises(DeviceFull, match=r"does not pin 5\.0 MiB"):
         driver.pinned_memory(5 << 20)
 
 

@@ -41,7 +41,7 @@ def test_without_images_there_are_the_rules_alone_likeliest_first() -> None:
     assert usage(BOARD, []) == rows
 
 
-def test_images_need_what_the_routing_asks_for() -> None:
+def test_images_need_what_the_routing_asks_for_and_silent_experts_count() -> None:
     seen = [
         ("R1", said(a="ok", joint="ok", mark="bad")),
         ("R1", said(a="odd", joint="ok")),
@@ -49,22 +49,18 @@ def test_images_need_what_the_routing_asks_for() -> None:
         ("R2", said(mark="ok")),
     ]
     assert {row.expert: row.by_images for row in usage(BOARD, seen)} == {"a": 0.75, "mark": 0.5, "joint": 0.5}
-
-
-def test_findings_that_nobody_asked_for_count_nothing_and_silent_experts_count() -> None:
     # The first ran everything on everything; of the second, `joint` and `mark` could not answer.
     seen = [("R1", said(a="bad", joint="ok", mark="ok")), ("R1", said(a="ok"))]
     assert {row.expert: row.by_images for row in usage(BOARD, seen)} == {"a": 1.0, "mark": 0.5, "joint": 0.5}
-
-
-def test_what_is_not_believed_leads_nowhere() -> None:
     doubt = {"a": Finding("a", "fp32", "ok", 0.4)}
     assert {row.expert: row.by_images for row in usage(BOARD, [("R1", doubt)])} == {"a": 1.0, "mark": 0, "joint": 0}
 
 
-def test_a_component_that_the_board_has_not_is_said() -> None:
+def test_a_component_that_the_board_has_not_and_usage_of_nothing_are_refused() -> None:
     with pytest.raises(RulesError, match="'R3'"):
         usage(BOARD, [("R3", {})])
+    with pytest.raises(RulesError, match="no expert"):
+        cdf([UsageRow(expert="a", by_rules=0.0)])
 
 
 # Differences
@@ -135,8 +131,3 @@ def test_it_rises_ever_slower_to_one(shares: list[float]) -> None:
     assert found[-1] == pytest.approx(1.0)
     assert all(steps >= -1e-12)
     assert all(np.diff(steps) <= 1e-9)
-
-
-def test_usage_of_nothing_has_no_distribution() -> None:
-    with pytest.raises(RulesError, match="no expert"):
-        cdf([UsageRow(expert="a", by_rules=0.0)])

@@ -61,7 +61,7 @@ def test_a_seed_is_a_workload(order: str) -> None:
     assert names(first) != names(other)
 
 
-def test_a_seed_is_the_same_workload_in_years(board: Rules) -> None:
+def test_a_seed_is_a_workload_the_same_in_years(board: Rules) -> None:
     assert names(synthetic(board, task="t", requests=8, seed=1)) == [
         "R-1K", "R-2K", "C-1U", "R-1K", "R-1K", "R-1K", "R-1K", "C-1U",
     ]  # fmt: skip
@@ -93,6 +93,7 @@ def test_boards_come_one_after_another_each_with_its_exact_counts(board: Rules) 
     for one in boards[1:]:
         assert [(r.component, r.refdes) for r in one] == [(r.component, r.refdes) for r in boards[0][: len(one)]]
     assert len(boards[2]) == 12
+    assert {arrival.at_s for arrival in synthetic(board, task="t", requests=9, every_s=0).arrivals} == {0.0}
 
 
 def test_a_part_has_a_name_by_its_type_numbered_as_the_camera_comes(board: Rules) -> None:
@@ -114,10 +115,6 @@ def test_parts_of_a_type_are_scattered_in_groups() -> None:
     assert where[-1] > len(order) * 3 / 4
 
 
-def test_all_at_once_is_a_pace_too(board: Rules) -> None:
-    assert {arrival.at_s for arrival in synthetic(board, task="t", requests=9, every_s=0).arrivals} == {0.0}
-
-
 @pytest.mark.parametrize("tail", TAILS)
 def test_a_tail_keeps_the_sum_and_the_ranks(tail: str) -> None:
     before = {name: one.count for name, one in rules.load("B").components.items()}
@@ -128,7 +125,7 @@ def test_a_tail_keeps_the_sum_and_the_ranks(tail: str) -> None:
         assert after[common] >= after[rare]
 
 
-def test_tails_run_from_flat_to_steep(board: Rules) -> None:
+def test_tails_run_from_flat_to_steep_and_the_narrow_one_has_150_types(board: Rules) -> None:
     counts = {
         tail: [round(one.count, 3) for one in with_tail(board, tail).components.values()]
         for tail in ("board", "flat", "steep")
@@ -140,9 +137,6 @@ def test_tails_run_from_flat_to_steep(board: Rules) -> None:
     }
     top = [max(one.count for one in with_tail(board, tail).components.values()) for tail in list(TAILS)[1:5]]
     assert top == sorted(top)
-
-
-def test_the_narrow_tail_has_150_types() -> None:
     counts = [one.count for one in with_tail(rules.load("A"), "narrow").components.values()]
     assert sum(count > 0 for count in counts) == 150
     assert counts[0] == pytest.approx(2 * counts[1])
@@ -187,21 +181,6 @@ def test_probability_follows_counts(counts: dict[str, float], board: Rules) -> N
 
 
 @pytest.mark.parametrize(
-    ("counts", "says"),
-    [
-        ({"R-1k": 1.0}, "'R-1k'.*'R-1K'"),
-        ({"R-1K": math.nan}, "'R-1K'.*nan"),
-        ({"R-1K": -1.0}, "'R-1K'.*-1.0"),
-        ({"R-1K": 1e308, "C-1U": 1e308}, "mouse.*inf"),
-        (dict.fromkeys(["R-1K", "C-1U", "R-2K", "0-OHM"], 0.0), "mouse.* 0"),
-    ],
-)
-def test_counts_that_are_none(board: Rules, counts: dict[str, float], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        with_counts(board, counts)
-
-
-@pytest.mark.parametrize(
     ("options", "says"),
     [
         ({"name": "A3"}, "'A3'.*A1"),
@@ -209,8 +188,13 @@ def test_counts_that_are_none(board: Rules, counts: dict[str, float], says: str)
         ({"order": "board"}, "'board'.*'boards'"),
         ({"requests": 0}, "0 requests"),
         *(({"every_s": every_s}, f"every {every_s} s") for every_s in (-1.0, math.nan, math.inf)),
+        ({"counts": {"R-1k": 1.0}}, "'R-1k'.*'R-1K'"),
+        ({"counts": {"R-1K": math.nan}}, "'R-1K'.*nan"),
+        ({"counts": {"R-1K": -1.0}}, "'R-1K'.*-1.0"),
+        ({"counts": {"R-1K": 1e308, "C-1U": 1e308}}, "mouse.*inf"),
+        ({"counts": dict.fromkeys(["R-1K", "C-1U", "R-2K", "0-OHM"], 0.0)}, "mouse.* 0"),
     ],
 )
-def test_bad_words_and_numbers_are_named(options: dict[str, Any], says: str) -> None:
+def test_bad_words_numbers_and_counts_are_named(board: Rules, options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        task(**{"name": "A1", **options})
+        with_counts(board, **options) if "counts" in options else task(**{"name": "A1", **options})
