@@ -10,6 +10,8 @@ from coe.serve.gate.app import OPERATIONS, described
 PAGE = Path(__file__).parents[2] / "docs" / "integration.md"
 _HEAD = "| endpoint | roles | effect |\n|---|---|---|\n"
 _TABLE = re.compile(re.escape(_HEAD) + r"(?:\|.*\n)*")
+_OF_PAGES = ("session", "stats", "reports", "exports", "trials", "views", "boards/{id}/part", "overlay", "confirmation")
+"""What the paths have in them that only the station's pages need; the table leaves them out."""
 _GROUPS = {
     ("engineer", "feeder"): "feed",
     ("engineer", "operator"): "verify",
@@ -26,7 +28,7 @@ def table() -> str:
     return _HEAD + "".join(
         f"| `{method.upper()} {path.removeprefix('/api/v1/')}` | {_roles(operation)} | {_effect(operation)} |\n"
         for path, methods in document["paths"].items()
-        if path.startswith(("/api/", "/health/", "/metrics"))
+        if path.startswith(("/api/", "/health/", "/metrics")) and not any(f"/{part}" in path for part in _OF_PAGES)
         for method, operation in methods.items()
     )
 
