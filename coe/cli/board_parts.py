@@ -160,7 +160,11 @@ class Parts(Bringing):
                 f"--images: there is no {recipe}, which says how large parts are; `coe-board new` writes one, and "
                 "draws the overlays itself"
             )
-        layout = lay_out(read_recipe(recipe), converted.parts)
+        known = read_recipe(recipe)
+        strange = {part.component for part in converted.parts} - {"", *known.components}
+        if strange:
+            err.print(f"not drawn, as {recipe} does not say how large they are: {list_few(sorted(strange), 20)}")
+        layout = lay_out(known, [part for part in converted.parts if part.component not in strange])
         for picture, pixels in read_pictures(images).items():
             drawn, place = overlay_of(pixels, layout), self.to / f"overlay-{picture.stem}.png"
             with writing(place), replacing(place) as file:

@@ -162,6 +162,11 @@ def test_a_board_is_found_in_photographs_turned_and_aslant(
     assert (again.status, "overlay-SN1.png: registered" in " ".join(again.out.split())) == (0, True)
     assert (folder / "own" / "overlay-SN1.png").read_bytes().startswith(b"\x89PNG")
     assert call(*export, "other", "--units", "mm", command=board_command).status == 2  # no recipe lies there
+    (folder / "more.csv").write_text((at / "pnp.csv").read_text().rstrip() + "\n")
+    rows = (folder / "more.csv").read_text().splitlines()
+    (folder / "more.csv").write_text("\n".join([*rows, rows[1].replace("R1", "R99").replace("0402", "1812")]) + "\n")
+    again = call(*export[:1], "more.csv", *export[2:], "own", command=board_command)
+    assert (again.status, "not drawn" in again.err) == (0, True), again.err
 
     recipe = layout.recipe
     assert (recipe.camera.turn, recipe.fiducials.look) == (pytest.approx(90, abs=1), "bright")
