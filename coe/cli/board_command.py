@@ -42,29 +42,24 @@ _LEAST = 6
 class Placed(Bringing):
     """The options of a board that is made from a placement file."""
 
-    placements: Path | None = option("A placement (pick-and-place) file: a board of whole pictures.", metavar="FILE")
+    placements: Path | None = option("Placement (pick-and-place) file, for pictures of whole boards.", metavar="FILE")
     images: Path | None = option(
-        "Pictures of whole boards, a folder or one: the board is found in them, at any scale and turn.",
-        metavar="FOLDER",
+        "Pictures of whole boards: a folder or one picture, at any scale and rotation.", metavar="FOLDER"
     )
     outline: Path | None = option(
-        "The edge: a Gerber file (Edge.Cuts, profile) or .kicad_pcb. Default: as --placements tells it.", metavar="FILE"
+        "Outline: Gerber (Edge.Cuts, profile) or .kicad_pcb. Default: from --placements.", metavar="FILE"
     )
-    side: str = option("The side that the camera sees: top or bottom.", "top")
-    held: bool = option(
-        "A fixture holds each board in one place: no mark is searched. The edges of the parts tell the place.", False
-    )
-    in_pixels: bool = option(
-        "x and y are pixels of the pictures, from the top left corner, y downwards. It means --held, too.", False
-    )
+    side: str = option("Side that the camera sees: top or bottom.", "top")
+    held: bool = option("A fixture holds each board in place: no marks needed.", False)
+    in_pixels: bool = option("x and y are pixels from the top left corner, y downwards. Implies --held.", False)
     marks: list[str] | None = option(
-        "Where a mark or a part lies in the first picture, in pixels, as FID1=812,340: two of them, or four where "
-        "the camera looks aslant. For a board that is not found, or found wrong.",
+        "Pixel position of a mark or part in the first picture, e.g. FID1=812,340, if the board is not found. "
+        "Give two, or four for a tilted camera.",
         None,
         "--mark",
         metavar="NAME=X,Y",
     )
-    good: bool = option("The boards in the pictures are good: parts are learned from them.", False)
+    good: bool = option("The boards in the pictures are good: learn parts from them.", False)
 
     def placed(self, placements: Path, name: str, to: Path) -> FirstBoard:
         """Make a board from a placement file; raises ConfigError."""
@@ -115,20 +110,19 @@ def _named_point(word: str) -> tuple[str, tuple[float, float]]:
 
 
 class New(Placed):
-    """Make a first board, in commented files that a person edits; files that are there are never replaced.
+    """Make a first board, in commented files for you to edit; existing files are kept.
 
-    It ends with what a person must decide (TODO in the files), and with the next commands. With --run it ends with
-    what still passes by the exams of the experts, and the command that mends it; exit status 1 if something is left to
-    decide.
+    The output ends with open decisions (TODO in the files) and the next commands; with --run, with what still passes by
+    the experts' exams. Exit status 1 if something is left to decide.
 
     Example: coe-board new line7 --photos photos --run
     """
 
-    name: str = argument("Name of the board: letters, digits and ._+-, as line7.", ...)
+    name: str = argument("Name of the board, e.g. line7: letters, digits and ._+-.", ...)
     photos: Path | None = option("Photographs of components: <component>/<label>/<image>.", metavar="FOLDER")
     polarity: PolarityOption = None
-    to: Path = option("Folder for what is written. Files there are never replaced.", Path("."), metavar="FOLDER")
-    run_next: bool = option("Run the next commands, too, if nothing is left to decide.", False, "--run")
+    to: Path = option("Folder for the new files; existing files are kept.", Path("."), metavar="FOLDER")
+    run_next: bool = option("Run the next commands too, if nothing is left to decide.", False, "--run")
 
     def run(self) -> Exit:
         check_name(self.name)
@@ -258,8 +252,7 @@ def run_commands(board: FirstBoard) -> int:
 
 
 app = application(
-    "Make a first board from what is there: photographs, or a placement file and pictures of whole boards.",
-    is_group=True,
+    "Make a first board from photographs, or from a placement file and pictures of whole boards.", is_group=True
 )
 add(app, New, Parts, Convert)
 main = partial(run, app)

@@ -29,38 +29,30 @@ _RECIPE = "recipe.yaml"
 class Bringing(Options):
     """How a placement file of another program is read."""
 
-    units: str | None = option("Unit of the placement file: mm, um, mil or inch. Default: what the file states.")
+    units: str | None = option("Unit of the placement file: mm, um, mil or inch. Default: from the file.")
     bom: Path | None = option(
-        "A bill of materials, with lists of designators: values and packages that the placement file lacks, and "
-        "the parts that are not fitted.",
-        metavar="FILE",
+        "Bill of materials with designators: adds values, packages and parts not fitted.", metavar="FILE"
     )
     columns: str | None = option(
-        "Which column is what, where a name is not known: refdes=Bauteil,x=Ost,y=Nord; also rotation, side, value, "
-        "package, component, fitted and left_out. Of a file without a header all fields in order: refdes,x,y,rotation.",
-        metavar="FIELD=NAME,...",
+        "Columns with unknown names: refdes=Bauteil,x=Ost,y=Nord; also rotation, side, value, package, "
+        "component, fitted and left_out. Without a header, all fields in order: refdes,x,y,rotation.",
+        metavar="LIST",
     )
     not_fitted: list[str] | None = option(
-        "A word that says of a part that it is not fitted, as N.C. or NC/*. May be repeated.", metavar="WORD"
+        "Word for a part that is not fitted, e.g. N.C. or NC/*. Repeatable.", metavar="WORD"
     )
-    leave_out: list[str] | None = option(
-        "A part that is not inspected, as J4 or TP*, such as one that no picture shows. May be repeated.",
-        metavar="NAME",
-    )
+    leave_out: list[str] | None = option("Part not to inspect, e.g. J4 or TP*. Repeatable.", metavar="NAME")
     bottom_x: str | None = option(
-        "top or bottom: the file gives x of the bottom side as seen from the top, through the board, or as seen from "
-        "the bottom. Without it parts of that side are left out."
+        "x of the bottom side is as seen from the top (through the board) or bottom. Default: leave these parts out."
     )
     bottom_angle: str | None = option(
-        "top, top-180 or bottom: angles of the bottom side count counterclockwise as seen from the top, with parts at "
-        "0 mirrored left to right (top) or top to bottom (top-180, as KiCad), or as seen from the bottom."
+        "Angles of the bottom side are counterclockwise as seen from the bottom, or from the top with parts "
+        "at 0 mirrored left to right (top) or top to bottom (top-180, as in KiCad)."
     )
     answers: Path | None = option(
-        "What was said of an earlier export: also sides, fitted, decimal, angles, clockwise, y, offset, rotation, "
-        "packages (docs/placements.md). Default: answers.yaml in the folder of parts.csv, if it is there.",
-        metavar="FILE",
+        "Answers for an earlier export. Default: answers.yaml beside parts.csv, if present.", metavar="FILE"
     )
-    yes: bool = option("Take the placement file as it reads, without a question.", False)
+    yes: bool = option("Accept the placement file as read, without asking.", False)
 
     def answered(self, folder: Path) -> Answers:
         """Return what a person has said, in the file of answers and in options; raises ConfigError."""
@@ -105,21 +97,21 @@ class Bringing(Options):
 
 
 class Parts(Bringing):
-    """Make parts.csv, which runs read, from what a CAD program wrote; answers.yaml keeps what you said of it.
+    """Make parts.csv, which runs read, from a CAD program's file; answers.yaml keeps your answers.
 
-    It says which column is what and asks whether that is right. For a new export the same command shows which parts
-    came, went and moved.
+    It shows how the columns are read and asks whether that is right. For a new export, the same command shows which
+    parts were added, removed and moved.
 
     Example: coe-board parts pnp.csv --bom bom.csv --to line7
     """
 
     file: Path | None = argument(
-        "The placement (pick-and-place) file, a table, or a board file. Default: --bom alone is a list of parts "
+        "Placement (pick-and-place) file, table or board file. Without it, --bom gives a list of parts "
         "without places, for pictures of single parts."
     )
     to: Path = option("Folder for parts.csv and answers.yaml.", Path("."), metavar="FOLDER")
     images: Path | None = option(
-        "Pictures of whole boards: before it asks, it draws into them what recipe.yaml in the folder will cut out.",
+        "Pictures of whole boards, on which the crops of the folder's recipe.yaml are drawn before asking.",
         metavar="FOLDER",
     )
 
@@ -173,16 +165,16 @@ class Parts(Bringing):
 
 
 class Convert(Bringing):
-    """Make parts.csv and answers.yaml of a recipe that reads a placement file itself, once, and take that out of it.
+    """Move the placement file of an old recipe into parts.csv and answers.yaml.
 
-    FILE is the recipe, whose placement file --placements names; or the JSON of a version of a recipe of the station,
-    as GET /api/v1/recipes/NAME/VERSION gives it, of which FILE.new.json is made, to be added as a new version.
+    FILE is the recipe, whose placement file --placements names; or the JSON of a recipe version of the station (GET
+    /api/v1/recipes/NAME/VERSION). Then FILE.new.json is written, to be added as a new version.
 
     Example: coe-board convert line7/recipe.yaml --placements pnp.csv --bom bom.csv
     """
 
-    file: Path = argument("The recipe, or the JSON of a version of one.", ...)
-    placements: Path | None = option("The placement file that the recipe was used with.", metavar="FILE")
+    file: Path = argument("Recipe, or JSON of a recipe version.", ...)
+    placements: Path | None = option("Placement file that the recipe was used with.", metavar="FILE")
 
     def run(self) -> Exit:
         from coe.bring.parts import former

@@ -30,14 +30,14 @@ _SHOWN = 5
 class Bundle(OfBoard, InStore):
     """Pack a board for another box: its file, calibration, experts with bodies and variants, and references.
 
-    Everything is proved before it is packed. Earlier versions of experts stay here.
+    Everything is checked first. Earlier versions of experts are not included.
 
     Example: coe-experts bundle line7.yaml --file recipe.yaml
     """
 
     to: Path | None = option("Default: <board>.coe.", metavar="FILE")
     files: list[Path] | None = option(
-        "A recipe, a placement file or a BOM to take along; repeat it.", None, "--file", metavar="FILE"
+        "Recipe, placement file or BOM to include. Repeatable.", None, "--file", metavar="FILE"
     )
 
     def run(self) -> None:
@@ -82,17 +82,16 @@ class Bundle(OfBoard, InStore):
 
 
 class Install(WithKinds):
-    """Install a board from a bundle: prove it wholly, run each expert once, and put it in place.
+    """Install a board from a bundle: check everything, run each expert once, then replace.
 
-    Nothing is replaced before everything is proved, and nothing without --replace. If the process is killed while it
-    replaces, no line opens the board until the same command has come to its end.
+    Without --replace nothing is replaced. After a kill, lines refuse the board until the same command has finished.
 
     Example: coe-experts install line7.coe
     """
 
-    file: Path = argument("A file that coe-experts bundle made.", ..., metavar="FILE")
+    file: Path = argument("File made by coe-experts bundle.", ..., metavar="FILE")
     rules_at: Path | None = option(f"Default: {config.RULES_FOLDER}.", None, "--rules", metavar="FOLDER")
-    replace: bool = option("Replace what has the same names; the former is kept.", False)
+    replace: bool = option("Replace what has the same names; earlier versions are kept.", False)
 
     def run(self) -> None:
         shelf, folder, file = self.shelf, self.rules_at or Path(config.RULES_FOLDER), self.file

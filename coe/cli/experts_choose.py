@@ -49,19 +49,18 @@ _SHOWN = 5
 class Choose(InStore):
     """Choose a kind of expert for each component by its photographs: compare, train, and write the board's lines.
 
-    Of good parts alone, a kind learns that knows good parts; with some bad ones of each label also kinds that tell them
-    apart; with many, a network is tuned. All are compared on pictures that they have not learned from. An escape counts
-    as much as four false calls. What was taken and why, how sure that is, and what still passes by its exam, is said;
-    the experts go into the store. A board file that is not there is written; to one that is there, the lines to put in
-    are printed.
+    Good parts alone suffice for a kind that learns good parts; a few bad ones of each label allow kinds that tell them
+    apart; many allow a tuned network. All are compared on held-out pictures, where an escape weighs as much as four
+    false calls. The output gives the choice, its reason and certainty, and what still passes by its exam. For an
+    existing board file it prints the lines to add.
 
     Exit status 1 if a component has no expert.
 
     Example: coe-experts choose line7.yaml --images photos/
     """
 
-    board: str = argument("Board: a name, a YAML file of rules, or one that shall be written.", ...)
-    images_at: Path = option(f"Photographs: {LAYOUT}; labels of your own may stand beside good.", ..., "--images")
+    board: str = argument("Board: a name or a YAML file of rules, which is written if it does not exist.", ...)
+    images_at: Path = option(f"Photographs: {LAYOUT}, or your own labels beside good.", ..., "--images")
     kinds_of: str = option(
         "Kinds to compare; on a tie, the first listed wins.", ",".join(config.CHOSEN_KINDS), "--kinds"
     )

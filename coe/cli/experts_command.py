@@ -53,10 +53,10 @@ _SHOWN = ("accuracy", "accuracy_at_least", "map50", "recall_at_least", "held_out
 
 
 class List(InStore):
-    """List the experts of the store. Exit status 1 if a manifest cannot be read; the other experts are shown.
+    """List the experts of the store. Exit status 1 if a manifest cannot be read; the others are shown.
 
-    "Lets pass" is what an expert is blind to, by its exam, and small defects if it was taught with too few
-    pixels. The size of an expert is that of its whole weights. What experts have in common counts once in the sum.
+    "Lets pass" is what an expert misses by its exam, and small defects if its training pictures had too few pixels.
+    Sizes are of complete weights; shared layers are added once in the sum.
 
     Example: coe-experts list --board demo
     """
@@ -113,23 +113,20 @@ def _reference_row(m: ReferenceManifest) -> dict[str, Any]:
 
 
 class Show(WithKinds):
-    """Show the manifest of an expert: labels, checksums, measures of its training, and its prepared precisions.
+    """Show the manifest of an expert: labels, checksums, training results and variants; or of a reference.
 
-    For a reference it shows version, size, checksum, and which pictures it was made from. With --weights it writes the
-    weights of an expert as one plain file, with the layers that it shares with others. With --images, --text and --out
-    it shows in which window of the pictures an expert reads the text, as the board file has it: look at the picture
-    before you use it. Exit status 1 if no window shows the text in all pictures.
+    --weights writes complete weights as one file. --images, --text and --out find the window in which an expert reads
+    the text, as for the board file: check the picture before you use it. Exit status 1 if no window shows the text in
+    all pictures.
 
     Example: coe-experts show demo/chip-resistor
     """
 
     id: str = argument("An expert of the store, BOARD/NAME, or references/BOARD/NAME.", ...)
-    weights: Path | None = option("Where to write the whole weights; a file that is there is replaced.", metavar="FILE")
-    images_at: Path | None = option(
-        "Pictures of good parts, in which a reader finds the window of --text.", None, "--images"
-    )
-    text: str | None = option("What stands on the parts of --images.")
-    to: Path | None = option("Where the picture goes that shows the window on each part.", None, "--out")
+    weights: Path | None = option("Write the complete weights to this file, replacing it.", metavar="FILE")
+    images_at: Path | None = option("Pictures of good parts, to find the window of --text in.", None, "--images")
+    text: str | None = option("Text on the parts of --images.")
+    to: Path | None = option("Picture to write, with the window on each part.", None, "--out")
 
     def run(self) -> Exit:
         if self.images_at is not None or self.text is not None or self.to is not None:
@@ -198,14 +195,12 @@ def _sheet(images: list[Image], found: FoundWindow) -> Image:
 
 
 class Verify(WithKinds):
-    """Check experts: manifest, checksums, that weights fit their kind, and a forward pass in each precision.
+    """Check experts: manifest, checksums, weights, and a forward pass in each precision.
 
-    Without names, the checksums of the golden references are checked, too. An expert that learned in the frame of a
-    reference that was replaced counts as damaged: a line would refuse it. An expert whose held-out figures do not prove
-    that it is better than one answer for all is sound, and named as unproven.
+    Without names, the checksums of golden references are checked too. An expert trained with a reference that was since
+    replaced is damaged. An expert not proven better than a constant answer is reported as unproven.
 
-    All experts are checked, even after damage is found. Exit status 1 if an expert is damaged, or of a kind that is not
-    here: its bytes are proved, and nothing runs it.
+    Exit status 1 if an expert is damaged, or of a kind that is not installed: then only its bytes are checked.
 
     Example: coe-experts verify demo/chip-resistor
     """
@@ -246,10 +241,10 @@ class Verify(WithKinds):
 
 
 class Synth(WithKinds):
-    """Make random weights for every expert of a board, to try a box before there are trained experts.
+    """Make random weights for every expert of a board, to try a box before training.
 
-    Verdicts mean nothing. Many experts share a file (hard links) to save disk space, but each expert is loaded and
-    counted separately. Experts that are in the store already stay as they are.
+    Verdicts mean nothing. Experts share files (hard links) to save disk space, but load separately. Experts in the
+    store are kept.
 
     Example: coe-experts synth --board A
     """
@@ -290,21 +285,21 @@ def _random_state(expert: Expert, seed: int, allowed: Sequence[str]) -> dict[str
 
 
 class Add(WithKinds):
-    """Bring the layers of a pretrained network into the store, as backbones/NAME. Nothing is downloaded.
+    """Add the layers of a pretrained network to the store, as backbones/NAME. Nothing is downloaded.
 
-    The head, which depends on the labels, is left out. Training of kinds like patch takes the backbone of their network
-    by itself, and adds that which a package holds if it is not there.
+    The head is left out. Training of kinds like patch finds its backbone itself, and adds it from an installed package
+    if missing.
 
     Example: coe-experts backbone add resnet18.pth --kind resnet18 --licence BSD-3-Clause
     """
 
     what: str | None = argument(
-        "A kind whose weights come in an installed package, or a file of weights. Default: all in packages.",
+        "Kind with weights in an installed package, or a file of weights. Default: all in packages.",
         metavar="[NAME|FILE]",
     )
-    kind: str | None = option("The network of a FILE: resnet18, efficientnet-lite0, ...")
-    name: str | None = option("Its name under backbones/. Default: its kind.")
-    licence: str = option("The licence of a FILE's weights, which the store keeps.", "")
+    kind: str | None = option("Network of a FILE: resnet18, efficientnet-lite0, ...")
+    name: str | None = option("Name under backbones/. Default: its kind.")
+    licence: str = option("Licence of a FILE's weights, kept in the store.", "")
     input_size: InputOption = None
 
     def run(self) -> None:
@@ -334,19 +329,18 @@ class Add(WithKinds):
 
 
 class History(InStore):
-    """Show the versions of an expert or a reference: the present one, and earlier ones that the store keeps.
+    """Show the versions of an expert or a reference that the store keeps.
 
-    Training, importing and restoring keep what they replace. Bytes that versions share lie on the disk once; `alone`
-    is what only this version takes.
+    Training, importing and restoring keep what they replace. Shared bytes are stored once; `alone` is what only this
+    version takes.
 
     Example: coe-experts history demo/chip-resistor
     """
 
     id: str = argument("An expert of the store, BOARD/NAME, or references/BOARD/NAME.", ...)
     keep: int | None = option(
-        "Keep this many of the newest earlier versions, and remove the others. Default: none is removed; what "
-        f"replaces an expert keeps {config.KEPT_VERSIONS} (${config.KEPT_VERSIONS_VARIABLE}), one if the disk is "
-        "almost full.",
+        "Keep this many of the newest earlier versions; remove the others. Default: remove none. Commands that replace "
+        f"an expert keep {config.KEPT_VERSIONS} (${config.KEPT_VERSIONS_VARIABLE}), one if the disk is almost full.",
         min=0,
         max=config.MAX_COUNT,
     )
@@ -374,15 +368,15 @@ class History(InStore):
 
 
 class Restore(InStore):
-    """Put an earlier version of an expert or a reference into its place again, in one step.
+    """Restore an earlier version of an expert or a reference, in one step.
 
-    Its files are proved first. What it replaces is kept, so that this can be undone in the same way. Lines that are
-    open keep to what they were opened with, and name the expert as changed; open them again.
+    Its files are checked first. The replaced version is kept, so this can be undone. Open lines keep their version and
+    report the expert as changed; open them again.
 
     Example: coe-experts restore demo/chip-resistor@3
     """
 
-    id: str = argument("A version, as BOARD/NAME@3 or references/BOARD/NAME@3.", ...)
+    id: str = argument("Version: BOARD/NAME@3 or references/BOARD/NAME@3.", ...)
 
     def run(self) -> None:
         id, shelf = self.id, self.shelf
@@ -423,13 +417,13 @@ def _row(manifest: Manifest | ReferenceManifest, place: Path | None) -> dict[str
 
 
 backbone_app = application(
-    "Pretrained networks, through whose frozen layers experts look that learn from a few pictures.", is_group=True
+    "Manage pretrained networks, whose frozen layers experts use that learn from a few pictures.", is_group=True
 )
 add(backbone_app, Add)
 app = application(
     "Train, import, list, show and verify experts.\n\n"
-    "The store keeps an expert under BOARD/NAME, as demo/chip-resistor; "
-    "the expert NAME in the board's file then finds its weights there."
+    "The store keeps an expert as BOARD/NAME, e.g. demo/chip-resistor, where the expert NAME of the board's file finds "
+    "its weights."
 )
 add(app, Train, Choose, Import, Prepare, Split, Boxes, Reference, Calibrate, Evaluate, Overlay, Crop, Learn, Bundle)
 add(app, Install, History, Restore, List, Show, Verify, Synth)

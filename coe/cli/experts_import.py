@@ -49,55 +49,45 @@ _UNCHECKED = "nothing was checked: no picture was judged (--images takes a few l
 
 
 class Import(Described):
-    """Bring weights from another program into the store. Code in a .pt or .pth file never runs.
+    """Import weights from another program into the store. Code in a .pt or .pth file never runs.
 
-    Only this command opens such pickled files; lines read the store's own safe format. What a network sees of a picture
-    is a part of it: the file says it, or else the options do. With --images it says how many pictures the expert judges
-    as they are labelled.
-
-    Exit status 1 if a file of a folder could not be imported, or a picture could not be judged.
+    State how the network sees pictures, unless the file does. With --images the command shows how many pictures the
+    expert judges as labelled. Exit status 1 if a file or a picture failed.
 
     Example: coe-experts import line7/joints best.pt --kind yolov5m --input 640 --images labelled/
     """
 
-    id: str = argument("Name of the expert in the store, BOARD/NAME; for a folder the name of the board.", ...)
+    id: str = argument("Expert in the store, BOARD/NAME; for a folder the board.", ...)
     file: Path | None = argument(
-        "A file of weights: .safetensors, .pt, .pth or .ckpt, or .onnx; or a folder of such files, each an "
-        "expert. Default, for a kind like marking: the weights in an installed package."
+        "Weights: .safetensors, .pt, .pth, .ckpt or .onnx; or a folder of such files, each an expert. "
+        "Default, for a kind like marking: the weights in an installed package."
     )
-    normalize: str | None = option("imagenet, 0..1, -1..1, 0..255, or MEAN,STD of values from 0 to 1.", metavar="HOW")
+    normalize: str | None = option("imagenet, 0..1, -1..1, 0..255, or MEAN,STD (0 to 1).", metavar="HOW")
     resize: str | None = option(
-        "letterbox, stretch, center-crop; with :SIDE, as center-crop:256, before the crop.", metavar="HOW"
+        "letterbox, stretch or center-crop; center-crop:256 resizes to 256 first.", metavar="HOW"
     )
     interpolation: str | None = option(
-        "area, bilinear or bicubic as OpenCV; bilinear-antialias as torchvision.", metavar="HOW"
+        "area, bilinear, bicubic (OpenCV), bilinear-antialias (torchvision).", metavar="HOW"
     )
-    channels: str | None = option("The order that the network takes.", metavar="rgb|bgr")
-    pad: str | None = option("The colour around a letterbox, as 114.", metavar="GREY")
-    output: str | None = option("The output of an ONNX model that counts, if several could.", metavar="NAME")
-    layout: str | None = option("scores, yolov8, corners, yolov5 or end2end, if several could be.", metavar="NAME")
-    activation: str | None = option(
-        "What the scores need: softmax, sigmoid, or none for probabilities.", metavar="NAME"
-    )
-    prefix: str | None = option("Where in a file of several networks the weights lie, as model_ema.", metavar="NAME")
-    force: bool = option("Import although the file itself says other labels, sizes or preprocessing.", False)
-    as_backbone: bool = option(
-        "Leave out the head, which depends on the labels: weights from which `train --init` starts.", False
-    )
+    channels: str | None = option("Order of the network's colours.", metavar="rgb|bgr")
+    pad: str | None = option("Colour around a letterbox, e.g. 114.", metavar="GREY")
+    output: str | None = option("Output of an ONNX model, if ambiguous.", metavar="NAME")
+    layout: str | None = option("scores, yolov8, corners, yolov5 or end2end, if ambiguous.", metavar="NAME")
+    activation: str | None = option("For the scores: softmax, sigmoid, or none.", metavar="NAME")
+    prefix: str | None = option("Network in a file of several, e.g. model_ema.", metavar="NAME")
+    force: bool = option("Ignore other labels, sizes or preprocessing in the file.", False)
+    as_backbone: bool = option("Leave out the head: weights for `train --init`.", False)
     images_at: Path | None = option(
-        "Pictures that refute or prove what was stated: a folder <label>/<picture>, 20 or more; for a detector images/ "
-        "beside labels/ of YOLO; or pictures of the part without labels. With several experts "
-        "<expert>/<label>/<picture>.",
+        "Pictures to check the import with: 20 or more in <label>/<picture>; for a detector YOLO's images/ "
+        "and labels/; or unlabelled pictures. For a folder: <expert>/<label>/<picture>.",
         None,
         "--images",
     )
     sheet: Path | None = option(
-        "With pictures without labels: draw what the model says of each, and ask whether that is right.", metavar="FILE"
+        "With unlabelled pictures: draw the results and ask whether they are right.", metavar="FILE"
     )
-    right: float = option("The share of labelled pictures that it must judge as labelled.", 0.8)
-    draft: Path | None = option(
-        "For a folder: where to write a draft of the board file. Default: BOARD.yaml, unless it is there."
-    )
+    right: float = option("Share of labelled pictures that must be judged right.", 0.8)
+    draft: Path | None = option("For a folder: draft of the board file. Default: BOARD.yaml, unless it exists.")
 
     def run(self) -> Exit:
         if self.as_backbone and (self.labels or self.images_at or self.board):

@@ -26,21 +26,20 @@ from coe.placement.run_source import WholeBoards
 
 
 class Split(Options):
-    """Write PHOTOS/split.csv: which pictures are to learn from, to verify with, and to test on.
+    """Write PHOTOS/split.csv, which divides pictures into training, verification and test.
 
-    Pictures of one part stay together. What the file says of a picture stays: run it again after pictures were added.
-    `reference` and `train` then take the pictures to learn from, `calibrate` those to verify with, `evaluate` those to
-    test on.
+    Pictures of one part stay together, and existing lines stay: run it again after adding pictures. `reference` and
+    `train` use the training pictures, `calibrate` the verification pictures, `evaluate` the test pictures.
 
     Example: coe-experts split photos
     """
 
     photos: Path = argument("Photographs: <component>/<label>/<image>.", ...)
-    verify: float = option("The share of pictures to verify with: `calibrate` takes them.", 0.2, min=0, max=0.9)
-    test: float = option("The share of pictures to test on: `evaluate` takes them.", 0.2, min=0, max=0.9)
+    verify: float = option("Share of verification pictures, for `calibrate`.", 0.2, min=0, max=0.9)
+    test: float = option("Share of test pictures, for `evaluate`.", 0.2, min=0, max=0.9)
     group: str = option(
-        "A regular expression that finds in a path what pictures of one part have in common, as '(SN[0-9]+)'. "
-        "Default: the component and the file's name up to '__'.",
+        "Regular expression for the part of a path that pictures of one part share, e.g. '(SN[0-9]+)'. "
+        "Default: component and file name up to '__'.",
         "",
     )
     seed: SeedOption = 0
@@ -72,10 +71,10 @@ SHEET = "sheet.png"
 
 
 class Boxes(Options):
-    """Make a YOLO data set of boxes that were drawn elsewhere, or of masks, and a sheet to confirm it by.
+    """Make a YOLO data set from boxes of another program or from masks, with a sheet to confirm it.
 
-    A picture that is named and has no box is a good one. Polygons and turned boxes become the upright box around
-    them. All that does not fit is named, and nothing is written then. Look at sheet.png before you train.
+    A listed picture without boxes is good. Polygons and rotated boxes become upright boxes. If anything does not fit,
+    it is listed and nothing is written. Check sheet.png before you train.
 
     Example: coe-experts boxes result.json --images photos --to joints
     """
@@ -84,12 +83,12 @@ class Boxes(Options):
     images: Path = option("The pictures, with subfolders.", ..., metavar="FOLDER")
     to: Path = option("A new folder: images/, labels/, data.yaml, sheet.png.", ..., metavar="FOLDER")
     labels: str | None = option(
-        "The labels in the order of the board's file. Masks: all that is not 0, or 1 is the first label, 2 the "
-        "second. Default: the labels of the file.",
+        "Labels in the order of the board file. Masks: 1 is the first label, 2 the second; with one label, "
+        "everything but 0. Default: labels of the file.",
         metavar="LIST",
     )
-    clip: bool = option("Cut boxes off that reach over the edge of their picture.", False)
-    unmarked_good: bool = option("Pictures that the annotations do not name are good ones; else left out.", False)
+    clip: bool = option("Clip boxes at the edge of their picture.", False)
+    unmarked_good: bool = option("Treat pictures without annotations as good. Default: skip them.", False)
 
     def run(self) -> Record:
         from coe.annotations import annotation_file, yolo_folder
@@ -122,16 +121,16 @@ class Boxes(Options):
 class Overlay(Placing):
     """Draw what will be cut out of a board: crops, reference designators, first pins, and the fiducials found.
 
-    Look at it before you inspect: each outline must lie on its part, and each dot at the corner of its first pin. Exit
-    status 1 if the board is not registered, or a crop lies partly outside of the picture; 3 if it cannot be read.
+    Check it before you inspect: each outline must lie on its part, each dot at the corner of its first pin. Exit status
+    1 if the board is not registered or a crop lies partly outside the picture; 3 if the picture cannot be read.
 
     Example: coe-experts overlay SN1.png --board line7 --recipe line7/recipe.yaml
     """
 
-    picture: Path = argument("A picture of a whole board.", ...)
+    picture: Path = argument("Picture of a whole board.", ...)
     board: str = option(A_BOARD, ...)
-    to: Path = option("The picture to write, a .png.", Path("overlay.png"), "--out")
-    side: int = option("The longer side of the picture in pixels; it is never enlarged.", 1600, min=200, max=20_000)
+    to: Path = option("Picture to write, a .png.", Path("overlay.png"), "--out")
+    side: int = option("Longer side of the picture in pixels; it is never enlarged.", 1600, min=200, max=20_000)
 
     def run(self) -> Exit:
         layout, to, loaded = self.layout(), self.to, rules.load(self.board)
@@ -172,20 +171,18 @@ class Overlay(Placing):
 class Crop(Placing):
     """Cut the components out of pictures of whole boards: OUT/<component>/<label>/<refdes>-<serial>.png.
 
-    These are the photographs that `reference`, `train`, `calibrate` and `evaluate` take. Exit status 1 if a component
-    of a board could not be cut out, which is named.
+    `reference`, `train`, `calibrate` and `evaluate` use these photographs. Exit status 1 if a component could not be
+    cut out; it is named.
 
     Example: coe-experts crop line7 --recipe line7/recipe.yaml --images boards --out photos
     """
 
-    board: str | None = argument(
-        f"{A_BOARD[:-1]}, whose components the recipe must name. Default: the components of the recipe."
-    )
+    board: str | None = argument("Board whose components the recipe must name. Default: the components of the recipe.")
     images_at: Path = option("Pictures of whole boards: a folder, or one picture.", ..., "--images")
-    to: Path = option("The folder of photographs. Pictures there are never replaced.", ..., "--out")
+    to: Path = option("Folder for the photographs; existing pictures are kept.", ..., "--out")
     label: str = option(
-        "What is true of all parts of these boards, as good: the name of the folder in that of the component. "
-        "Default: none, and a person sorts the crops into such folders.",
+        "Label of all parts of these boards, e.g. good; it names the folder in that of the component. "
+        "Default: none; sort the crops into such folders yourself.",
         "",
     )
 

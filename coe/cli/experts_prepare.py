@@ -30,9 +30,9 @@ LABELLED = "the labelled pictures of its training"
 
 
 class Prepare(WithKinds):
-    """Prepare experts for fast loading in each precision (variant), and compare its verdicts with those of fp32.
+    """Prepare experts for fast loading in each precision (variant), and compare the variants with fp32.
 
-    The weights file stays as it is; the prepared files (blobs) lie in the same folder. Exit status 1 if an expert could
+    The weights file does not change; prepared files (blobs) are added to its folder. Exit status 1 if an expert could
     not be prepared, 4 if the disk is full.
 
     Example: coe-experts prepare --board demo --images build/demo/images

@@ -20,29 +20,23 @@ from coe.store.references import References
 class Reference(OfBoard, InStore):
     """Make the references of a board's components from pictures of good parts.
 
-    Several pictures of a component become one reference: their median, and by how much good parts differ. A picture
-    that differs from the others is left out, and named. A reference in the store is replaced by the next version; a
-    running line keeps to the version that it was opened with. Exit status 1 if a picture was left out or a reference
-    could not be made.
+    Pictures of a component become one reference: their median, and how much good parts differ. An outlier is skipped
+    and named. A reference in the store gets a new version; running lines keep theirs. Exit status 1 if a picture was
+    skipped or a reference could not be made.
 
     Example: coe-experts reference demo --images good/
     """
 
     images_at: Path = option(
-        "Pictures of good parts: photographs <component>/good/<image> or <component>/<image>, a single image, or "
-        "images.csv. Folders of bad parts beside them are left out.",
+        "Pictures of good parts: <component>/good/<image> or <component>/<image>, a single image, or "
+        "images.csv. Folders of bad parts are skipped.",
         ...,
         "--images",
     )
     first_of_two: bool = option(
-        "Of two pictures of a component take the first alone: two that differ make no reference otherwise.", False
+        "Of two pictures of a component use only the first. Otherwise two that differ make no reference.", False
     )
-    alternate: str = option(
-        "Of components that name several references make this one, of which the pictures show the look.",
-        "",
-        "--as",
-        show_default=False,
-    )
+    alternate: str = option("For components with several references: make this one.", "", "--as", show_default=False)
 
     def run(self) -> Exit:
         from coe.learn import golden_reference

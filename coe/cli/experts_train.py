@@ -48,29 +48,26 @@ if TYPE_CHECKING:
 
 
 class Train(Described):
-    """Train an expert on labelled images; the epoch that is best on held-out images goes into the store.
+    """Train an expert on labelled images; the best epoch on held-out images goes into the store.
 
-    With --body and --freeze, the first layers stay those of another expert. All experts that were trained so have them
-    in common: they are stored once, and a line loads them once.
+    With --body and --freeze, experts share their first layers with another expert: they are stored and loaded once.
 
     Example: coe-experts train line7/R0402 --board line7.yaml --data photos/
     """
 
     id: str = argument("Name of the expert in the store: BOARD/NAME.", ...)
     data: Path = option(
-        "Photographs <component>/<label>/<image>, where a label may be good or bad (with --board), or "
-        "<label>/<image>; for the kinds patch and difference also <component>/<image>; or the YAML file of a YOLO data "
+        "Photographs <component>/<label>/<image> (with --board a label may be good or bad) or "
+        "<label>/<image>; for patch and difference also <component>/<image>; or the YAML file of a YOLO data "
         "set.",
         ...,
     )
     epochs: EpochsOption = 30
     batch: BatchOption = 32
     learning_rate: float = option("Learning rate.", 1e-3, "--lr", min=1e-7, max=1e3, callback=finite)
-    init: str | None = option("Start from the weights of this expert of the store.")
-    body: str | None = option("Start from this expert of the store, and keep the layers of it that --freeze names.")
-    freeze: str | None = option(
-        "Layers that keep the weights of --body: beginnings of tensor names, as conv1,bn1,layer1."
-    )
+    init: str | None = option("Start from the weights of this expert.")
+    body: str | None = option("Start from this expert and freeze the layers of --freeze.")
+    freeze: str | None = option("Frozen layers: beginnings of tensor names, e.g. conv1,bn1,layer1.")
     false_calls: float | None = option(
         "The share of good parts that may be called, for kind patch. Default: 0.05.", min=1e-6, max=0.5
     )
@@ -214,26 +211,26 @@ def _frozen(text: str | None) -> tuple[str, ...]:
 
 
 class Learn(OfBoard, WithKinds):
-    """Train the experts anew of which a person said that they were wrong, and replace those that get better.
+    """Retrain experts with corrected pictures, and replace those that get better.
 
-    Of the marked pictures half is learned from, with the photographs. The others, and photographs that the expert in
-    use did not learn from, are judged by both. A new expert takes the place of that in use only if that proves it
-    better; the former is kept (coe-experts history).
+    Half of the corrected pictures are used for training, with the photographs. Old and new expert judge the others, and
+    photographs that the old one was not trained on. The new one replaces the old only if it is proven better; the old
+    one is kept (coe-experts history).
 
     Exit status 0 if all experts were replaced, 1 if one was not, 2 if nothing could be learned.
 
     Example: coe-experts learn line7.yaml --from runs/line7/monday --photos photos/ --mark SN1/R7__R0402.png=good
     """
 
-    of: list[Path] = option("A run, or an export of the station; repeat it.", ..., "--from", metavar="FOLDER")
-    photos: Path = option("The photographs that the experts learn from besides: <component>/<label>/<picture>.", ...)
-    images_at: Path | None = option("Where the pictures of a run lie now. Default: as the run says.", None, "--images")
+    of: list[Path] = option("A run, or an export of the station. Repeatable.", ..., "--from", metavar="FOLDER")
+    photos: Path = option("Photographs to train with: <component>/<label>/<picture>.", ...)
+    images_at: Path | None = option("Folder of a run's pictures, if they were moved.", None, "--images")
     mark: list[str] | None = option(
-        "What a picture of the first run shows: good, bad or a label, as SN1/R7__R0402.png=good; with nothing "
-        "behind = it is undone. The run's folder keeps it, as it does from the report. May be repeated.",
+        "Correct a picture of the first run: good, bad or a label, e.g. SN1/R7__R0402.png=good; nothing after "
+        "= undoes it. Kept in the run's folder. Repeatable.",
         metavar="IMAGE=LABEL",
     )
-    take: bool = option("Replace experts also by new ones that are not proven better.", False)
+    take: bool = option("Replace experts even if the new one is not proven better.", False)
     epochs: EpochsOption = 30
     batch: BatchOption = 32
     seed: SeedOption = 0

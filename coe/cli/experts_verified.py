@@ -48,8 +48,8 @@ _NAMED = 20
 
 class _Verified(OfBoard, WithKinds):
     images_at: Path = option(
-        "Verified pictures: photographs <component>/<label>/<picture>, where a label may be good or bad, or a "
-        "folder <expert>/<label>/<picture>, or a table with the columns path, expert and label (and reference).",
+        "Verified pictures: <component>/<label>/<picture> (a label may be good or bad), "
+        "<expert>/<label>/<picture>, or a table with the columns path, expert, label (and reference).",
         ...,
         "--images",
     )
@@ -57,24 +57,23 @@ class _Verified(OfBoard, WithKinds):
 
 
 class Calibrate(_Verified):
-    """Set thresholds for a wanted rate, and make scores honest, from pictures whose truth is known.
+    """Set thresholds for a wanted rate, and calibrate scores, on verified pictures.
 
-    Give --escapes or --false-calls. With --write the result goes into BOARD.calibration.yaml beside the board file, and
-    counts from then on; delete that file to go back. Without --write the changes are shown, and nothing is written.
-    The rate is that of each expert as a whole. Pictures that an expert learned from are refused. Exit status 1 if a
-    picture could not be judged, or if no threshold of an expert is proven to hold the wanted rate.
+    Give --escapes or --false-calls, as the rate of each expert. --write saves BOARD.calibration.yaml beside the board
+    file, which takes effect at once; delete the file to undo it. Training pictures of an expert are refused. Exit
+    status 1 if a picture could not be judged, or no threshold is proven to hold the rate.
 
     Example: coe-experts calibrate line7.yaml --images verified/ --escapes 0.01 --plots build/calibration
     """
 
-    escapes: float | None = option("The share of bad parts that may pass, as 0.01.", min=0, max=1)
-    false_calls: float | None = option("The share of good parts that may be called, as 0.02.", min=0, max=1)
+    escapes: float | None = option("Largest share of bad parts that may pass, e.g. 0.01.", min=0, max=1)
+    false_calls: float | None = option("Largest share of false calls among good parts, e.g. 0.02.", min=0, max=1)
     write: bool = option("Write the calibration file beside the board file.", False)
-    unproven: bool = option("Take thresholds that are not proven to hold the rate, too.", False)
+    unproven: bool = option("Also use thresholds that are not proven to hold the rate.", False)
     plots: Path | None = option("Folder for a picture (PNG) of each expert.")
     near: bool = option(
-        "For classifiers that do not know how good parts look, as imported ones: let experts of kind patch learn it "
-        "from the good pictures, and print the lines of the board file that let them stand behind.",
+        "For classifiers that have not learned good parts, such as imported ones: train patch experts as a "
+        "second check and print their lines for the board file.",
         False,
     )
 
@@ -259,13 +258,12 @@ def _put(board: Rules, outcomes: Sequence[ExpertCalibration], *, write: bool) ->
 
 
 class Evaluate(_Verified):
-    """Count escapes and false calls of a board's experts on pictures whose truth is known, by expert and component.
+    """Count escapes and false calls of a board's experts on verified pictures, by expert and component.
 
-    Each expert runs by itself, in full precision, and the rules of each component judge its findings. Pictures that an
-    expert learned from are refused.
+    Each expert runs alone in full precision; the rules judge its findings. Training pictures of an expert are refused.
 
-    Exit status 0 if every picture is judged as it is labelled, 1 if there are escapes, false calls or other labels, 2
-    if the pictures cannot be used, 3 if a picture or an expert could not be judged, 4 if the report cannot be written.
+    Exit status 0 if every picture is judged as labelled, 1 if not, 2 if the pictures cannot be used, 3 if a picture or
+    an expert failed, 4 if the report cannot be written.
 
     Example: coe-experts evaluate line7.yaml --images verified/ --report build/evaluation.html
     """

@@ -44,25 +44,24 @@ class WatchOptions(Options):
     """The options of `--watch`."""
 
     watch: Path | None = option(
-        "Instead of --images: inspect what comes into this folder, until Ctrl-C. Layouts as for --images, without "
-        "a table. The same command goes on where it was.",
+        "Instead of --images: inspect pictures as they arrive in this folder, until Ctrl-C. The same command resumes.",
         metavar="FOLDER",
     )
     settle: str = option(
-        "With --watch: how long size and time of a file must stand still before it is judged. One that is renamed "
-        "from an upload's name (R1.png.part, .R1.png.x7) to its own is judged at once.",
+        "With --watch: how long size and time of a file must stay unchanged before it is judged. A file "
+        "renamed from an upload name (R1.png.part, .R1.png.x7) is judged at once.",
         "2s",
+        hidden=True,
     )
     quiet_time: str = option(
-        "With --watch: a board that is not known to be complete (--parts, --expect) is closed once no picture of "
-        "it came for so long.",
+        "With --watch: close a board after this long without a picture of it, unless it is known to be "
+        "complete (--parts, --expect).",
         "30s",
+        hidden=True,
     )
-    done: Path | None = option(
-        "With --watch: move each picture that has its verdict into this folder.", metavar="FOLDER"
-    )
+    done: Path | None = option("With --watch: move judged pictures to this folder.", metavar="FOLDER")
     until_idle: str | None = option(
-        "With --watch: stop after this long without a new picture, e.g. 10min. Default: never."
+        "With --watch: stop after this long without a new picture, e.g. 10min. Default: never.", hidden=True
     )
 
     def watching(self) -> Watching | None:
@@ -85,38 +84,37 @@ class WatchOptions(Options):
 class Inspect(Placing, WatchOptions, OnLine):
     """Inspect the images of a board; write verdicts, findings and a report with pictures.
 
-    Writes results.jsonl as results come, and results.csv, summary.json and report.html at the end.
+    Results are written to results.jsonl at once, and at the end to results.csv, summary.json and report.html.
 
-    Exit status: 0 all OK; 1 some verdicts are NG or REVIEW; 2 wrong usage or configuration; 3 some images could not
-    be inspected; 4 results could not be written; 130 interrupted (go on with --resume).
+    Exit status: 0 all OK; 1 some NG or REVIEW; 2 wrong usage or configuration; 3 some images could not be inspected; 4
+    results could not be written; 130 interrupted (use --resume).
 
     Example: coe-inspect --board demo --images build/demo/images --memory 150MB
     """
 
     door = Door.INSPECT
 
-    board: str = option("Board: a name (A, demo, ...) or a YAML file of routing rules.", ...)
+    board: str = option("Board: a name (A, demo, ...) or a YAML file of rules.", ...)
     images_at: Path | None = option(
-        "A folder, a single image or images.csv. Layouts of a folder: <component>/<image>, "
-        "<serial>/<refdes>__<component>.<ext>. Columns of images.csv: path, component, serial, refdes, reference, "
-        "sha256. With --recipe each picture is a whole board, and its name is the serial.",
+        "An image, images.csv (columns path, component, serial, refdes, reference, sha256), or a folder: "
+        "<component>/<image> or <serial>/<refdes>__<component>.<ext>. With --recipe the name of a picture is "
+        "its serial.",
         None,
         "--images",
     )
     bits: int | None = option(
-        "How many low bits count of 16-bit samples: 12 for a camera of 12 bits. Default: `bits` of the board "
-        "file, else what a picture says.",
+        "Significant bits of 16-bit samples, e.g. 12. Default: `bits` of the board file, otherwise from the picture.",
         min=config.MIN_SAMPLE_BITS,
         max=config.MAX_SAMPLE_BITS,
+        hidden=True,
     )
     out_dir: Path | None = option("Folder for the results. Default: runs/<board>/<date-time>.", None, "--out")
     within: WithinOption = None
     expect: str | None = option(
-        "counts: a board without a picture of as many places of each component as its rules count is REVIEW.",
-        metavar="counts",
+        "counts: a board with fewer pictures of a component than its `count` is REVIEW.", metavar="counts"
     )
-    resume: bool = option("Go on with the run in --out: inspect only images that have no result yet.", False)
-    max_errors: int | None = option("Stop when more than this many images could not be inspected.", min=0)
+    resume: bool = option("Resume the run in --out: inspect only images without a verdict.", False)
+    max_errors: int | None = option("Stop if more than this many images could not be inspected.", min=0, hidden=True)
     as_json: bool = option("Print the summary as JSON on standard output.", False, "--json")
     quiet: bool = option("No progress and no tables.", False, "--quiet", "-q")
 

@@ -96,7 +96,7 @@ def _function(command: type[Options]) -> Callable[..., None]:
     """Return the function of a command, as typer wants one."""
     parameters = list(_fields(command))
     if get_type_hints(command.run).get("return") is Record:
-        help = "Print the table as JSON on standard output, and all else on standard error."
+        help = "Print the table as JSON on standard output, everything else on standard error."
         parameters.append(_field("rows_as_json", False, Annotated[bool, typer.Option("--json", help=help)]))
 
     def run(**given: Any) -> None:
@@ -146,7 +146,7 @@ def _of_line(door: Door) -> Iterator[Parameter]:
             value = option.defaults[door][0]
         kind = option.typed if value is not None else option.typed | None
         yield _field(name, value, Annotated[kind, line_option(name, door)])
-    help = "Show all options, also those that are rarely used, and exit."
+    help = "Show all options, including rare ones, and exit."
     yield _field(
         "help_all", False, Annotated[bool, typer.Option("--help-all", is_eager=True, callback=_show_all, help=help)]
     )
@@ -160,7 +160,7 @@ def line_option(name: str, door: Door | None = None) -> Any:
     return typer.Option(
         f"{flag}/--no-{flag[2:]}" if option.typed is bool else flag,
         help=f"{option.help} Default: {words}." if words else option.help,
-        hidden=option.rare and door is not Door.RUN,
+        hidden=option.rare and door is not None,
         metavar=option.metavar,
         callback=found_here if name == "allow_kinds" else None,
         min=option.least if option.most else None,
@@ -200,21 +200,21 @@ class OnLine(Options):
 
 StoreOption = Annotated[Path | None, line_option("store")]
 AllowKindOption = Annotated[list[str] | None, line_option("allow_kinds")]
-MaxWaitOption = Annotated[str | None, line_option("max_wait_s", Door.RUN)]
+MaxWaitOption = Annotated[str | None, line_option("max_wait_s")]
 WithinOption = Annotated[
     str | None,
     typer.Option(
-        help="Time from an image's arrival until its board's result is due, as 5s. With late-binding, what is due runs "
-        "first; late results are reported."
+        help="Time until a board's result is due after an image arrives, e.g. 5s. late-binding prioritises "
+        "due boards; late results are reported."
     ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, max=config.MAX_SEED, help="Seed of all random choices.")]
-WorkOption = Annotated[Path, typer.Option("--work", help="Folder for synthetic weights; kept for the next time.")]
+WorkOption = Annotated[Path, typer.Option("--work", help="Folder for synthetic weights, kept for next time.")]
 WORK = Path("build/bench")
 JsonOption = Annotated[
     str | None, typer.Option("--json", metavar="FILE|-", help="Write the figures as JSON; - is standard output.")
 ]
-A_BOARD = "Board: a name or a YAML file of routing rules."
+A_BOARD = "Board: a name or a YAML file of rules."
 
 
 class OfBoard(Options):

@@ -23,14 +23,14 @@ class Placing(Options):
     """Where parts lie in pictures of whole boards."""
 
     recipe: Path | None = option(
-        "The board recipe: side, scale, outline, fiducials, and the crop of each component. The pictures show whole "
-        "boards, and each part is cut out of them. Look at the picture that coe-experts overlay makes first.",
+        "Board recipe (side, scale, outline, fiducials, crops): each picture shows a whole board. First check "
+        "it with coe-experts overlay.",
         metavar="FILE",
     )
     parts: Path | None = option(
-        "The board's parts.csv, which coe-board parts makes, in the order of the camera. Default with --recipe: "
-        "parts.csv beside it. Without a recipe each picture shows one part: a board that lacks one is REVIEW, and "
-        "experts are loaded before their images come.",
+        "The board's parts.csv in camera order, made by coe-board parts. Default with --recipe: beside it. "
+        "Without a recipe, a board that lacks a part is REVIEW, and experts are loaded before their images "
+        "arrive.",
         metavar="FILE",
     )
 

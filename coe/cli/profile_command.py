@@ -30,36 +30,34 @@ _SHOWN = 10
 class Measure(OnLine):
     """Measure what experts cost on this machine, choose executors and the split of memory, and confirm the choice.
 
-    coe-inspect finds the profile by itself. An interrupted run goes on where it stopped; a second board is
-    added to the profile. Nothing else should run on the machine meanwhile.
+    coe-inspect finds the profile itself. An interrupted run resumes; a second board is added. Stop other programs
+    meanwhile.
 
     Example: coe-profile --board demo --images build/demo/images --memory 150MB --quick
     """
 
     door = Door.PROFILE
 
-    board: str | None = option("Board: a name (A, demo, ...) or a YAML file of routing rules.")
+    board: str | None = option("Board: a name (A, demo, ...) or a YAML file of rules.")
     images_at: Path | None = option("Sample images of the board. Default: generated images.", None, "--images")
-    quick: bool = option("Take about a minute instead of up to ten; the figures are coarser.", False)
+    quick: bool = option("Take about a minute instead of ten, with coarser figures.", False)
     faithful: int | None = option(
-        "Search the split of memory as the paper does, with this seed for its random choice.",
+        "Split memory as in the paper, with this seed for its random choice.",
         min=0,
         max=config.MAX_SEED,
         metavar="SEED",
     )
     on_machine: bool = option(
-        "Run the samples of the search on the machine, which takes long, or simulate them with the measured "
-        "costs. The winner is confirmed on the machine in both cases.",
+        "Search by real runs, which take long, or by simulation with measured costs. Both confirm the winner "
+        "on the machine.",
         False,
         "--on-machine/--simulate",
     )
     to: Path | None = option(
-        "Where to write the profile. Default: the file where coe-inspect looks for it.", None, "--out", metavar="FILE"
+        "File for the profile. Default: where coe-inspect looks for it.", None, "--out", metavar="FILE"
     )
-    show: bool = option("Measure nothing; print the profile and draw its curves.", False)
-    plot: Path | None = option(
-        "Where to write the drawing of the curves. Default: a .png in the profile's folder.", metavar="FILE"
-    )
+    show: bool = option("Print the profile and draw its curves, without measuring.", False)
+    plot: Path | None = option("File for the curves. Default: a .png in the profile's folder.", metavar="FILE")
 
     def run(self) -> None:
         place = self.to or profile.place()

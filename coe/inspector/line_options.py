@@ -81,8 +81,9 @@ class Door(StrEnum):
 class Option:
     """An option of a line: the sentence that explains it, and the doors that show it.
 
-    The help of a command leaves it out if it is `rare`, as nobody types it at a line. `default` says in words what the
-    value of the default does not say; `defaults` are those of doors that have their own, each with such words.
+    The help of a command that opens a line leaves it out if it is `rare`; `--help-all` shows it. `default` says in
+    words what the value of the default does not say; `defaults` are those of doors that have their own, each with such
+    words.
 
     In a file it is called `key`, and on a command line `flag`, if not by its name. There it has a type (`typed`), a
     number from `least` to `most`, and `metavar` as its form. `read` turns a text from there, or from a file, into what
@@ -290,6 +291,7 @@ class LineOptions(BaseModel):
             "File that coe-profile wrote, or none.",
             INSPECTING,
             "the file that coe-profile writes by default",
+            rare=True,
             metavar="FILE|none",
             check=lambda name, value: None if value == "none" else _A_PROFILE(name, value),
         ),
@@ -308,6 +310,7 @@ class LineOptions(BaseModel):
             "Inspect on all machines of this machine's Ray cluster: auto, or the address of its head node.",
             INSPECTING,
             "this machine alone",
+            rare=True,
             metavar="auto|HOST:PORT",
             check=check_cluster,
         ),
@@ -377,6 +380,7 @@ class LineOptions(BaseModel):
             "Python package whose kinds a board may name by dotted path; its code will run. Commands also look in the "
             "working folder. Repeatable.",
             ALL_DOORS,
+            rare=True,
             flag="--allow-kind",
             typed=list[str],
             metavar="PACKAGE",

@@ -20,16 +20,16 @@ from coe.serve.enums import Role
 if TYPE_CHECKING:
     from coe.serve.database.connecting import Database
 
-app = application("Run the line as a service: boards come in over HTTP, decisions go out in time, the history stays.")
+app = application("Run the line as a service: boards arrive over HTTP, decisions leave in time, history is kept.")
 
-ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="The config file of the service.")]
+ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="Config file of the service.")]
 
 
 @app.command("run")
 def run_service(config_path: ConfigArgument) -> None:
-    """Run both processes of a service until SIGTERM or Ctrl-C; begun boards are finished first.
+    """Run both processes of a service until SIGTERM or Ctrl-C; started boards are finished first.
 
-    One that ends is started again. In a plant, let systemd or compose run `web` and `worker` (docs/operations.md).
+    A process that ends is restarted. In a plant, let systemd or compose run `web` and `worker`.
 
     Example: coe-serve run line7/serve.yaml
     """
@@ -53,7 +53,7 @@ def web(config_path: ConfigArgument) -> None:
 
 @app.command()
 def worker(config_path: ConfigArgument) -> None:
-    """Run the line that decides boards until SIGTERM or Ctrl-C; begun boards are finished first.
+    """Run the line that decides boards until SIGTERM or Ctrl-C; started boards are finished first.
 
     Example: coe-serve worker /etc/coe/serve.yaml
     """
@@ -65,23 +65,22 @@ def worker(config_path: ConfigArgument) -> None:
 
 @app.command()
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the new service.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the new service.")],
     board: Annotated[
         str,
         typer.Option(
-            help="Board: a name or a YAML file of routing rules; its recipe is active. Default: none yet; people teach "
-            "boards on the page /teach."
+            help="Board to activate: a name or a YAML file of rules. Default: none; teach boards on the page /teach."
         ),
     ] = "",
     store: StoreOption = None,
-    memory: Annotated[str, typer.Option(help="Memory for experts and activations, as 1.5GiB.")] = "",
+    memory: Annotated[str, typer.Option(help="Memory for experts and batches, e.g. 1.5GiB.")] = "",
     allow_kind: AllowKindOption = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port on which the service listens.")] = 8080,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the service.")] = 8080,
     within: Annotated[
-        float | None, typer.Option(help="Seconds until a board is due, unless its feeder says otherwise.")
+        float | None, typer.Option(help="Seconds until a board is due, unless its request states another time.")
     ] = None,
 ) -> None:
-    """Make a service: a config file, a database, a key for each role, and the recipe of a board if one is given.
+    """Create a service: a config file, a database, a key for each role, and a board's recipe if given.
 
     Example: coe-serve init line7 --board demo --memory 150MB
     """
@@ -98,14 +97,10 @@ def init(
 def migrate(
     config_path: ConfigArgument,
     take_from: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE|URL",
-            help="Copy recipes and keys from this database, written before the first release, into the new one.",
-        ),
+        str | None, typer.Option(metavar="FILE|URL", help="Copy recipes and keys from this older database.")
     ] = None,
 ) -> None:
-    """Bring the database of a service that is not running to the schema of this version; make a backup first.
+    """Upgrade the database of a stopped service to this version; make a backup first.
 
     Example: coe-serve migrate line7/serve.yaml
     """
@@ -124,10 +119,9 @@ def migrate(
 
 @app.command()
 def backup(
-    config_path: ConfigArgument,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The new folder of the copy.")],
+    config_path: ConfigArgument, folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder for the copy.")]
 ) -> None:
-    """Copy the data of a service, which may be running, into a new folder.
+    """Copy the data of a service, running or stopped, to a new folder.
 
     Example: coe-serve backup line7/serve.yaml /mnt/backup/line7-monday
     """
@@ -141,7 +135,7 @@ def backup(
 
 @app.command("verify-audit")
 def verify_audit(config_path: ConfigArgument) -> None:
-    """Check the chain of the audit: whether an entry was changed or removed. Exit status 1 if one was.
+    """Check that no entry of the audit was changed or removed. Exit status 1 if one was.
 
     Example: coe-serve verify-audit line7/serve.yaml
     """
@@ -157,7 +151,7 @@ def verify_audit(config_path: ConfigArgument) -> None:
 
 @app.command("verify-archive")
 def verify_archive(config_path: ConfigArgument) -> None:
-    """Check that each picture of the archive is as it came. Exit status 1 if one is missing or changed.
+    """Check that every picture of the archive is unchanged. Exit status 1 if one is missing or changed.
 
     Example: coe-serve verify-archive line7/serve.yaml
     """
@@ -178,11 +172,11 @@ def verify_archive(config_path: ConfigArgument) -> None:
 @app.command("add-key")
 def add_key(
     config_path: ConfigArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The holder, as it appears in the audit.")],
-    role: Annotated[Role, typer.Option(help="What the holder may do.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Holder, as shown in the audit.")],
+    role: Annotated[Role, typer.Option(help="Role of the holder.")],
     days: Annotated[int | None, typer.Option(min=1, max=36500, help="Days until it expires. Default: never.")] = None,
 ) -> None:
-    """Make a key and print it; it is not shown again.
+    """Create a key and print it; it is not shown again.
 
     Example: coe-serve add-key line7/serve.yaml printer-2 --role feeder --days 365
     """
@@ -200,10 +194,10 @@ def add_key(
 @app.command("set-person")
 def set_person(
     config_path: ConfigArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The person, or the holder of a key.")],
-    role: Annotated[Role | None, typer.Option(help="What a new person may do.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Person, or holder of a key.")],
+    role: Annotated[Role | None, typer.Option(help="Role of a new person.")] = None,
 ) -> None:
-    """Let a person sign in at the pages with a badge, or with the name and a PIN; both are asked for.
+    """Let a person sign in with a badge, or with name and PIN; both are asked for.
 
     Example: coe-serve set-person line7/serve.yaml "Eva Maier" --role operator
     """
@@ -249,9 +243,9 @@ def list_keys(config_path: ConfigArgument) -> None:
 
 @app.command("revoke-key")
 def revoke_key(
-    config_path: ConfigArgument, name: Annotated[str, typer.Argument(metavar="NAME", help="The holder of the key.")]
+    config_path: ConfigArgument, name: Annotated[str, typer.Argument(metavar="NAME", help="Holder of the key.")]
 ) -> None:
-    """End a key at once.
+    """Revoke a key at once.
 
     Example: coe-serve revoke-key line7/serve.yaml printer-2
     """

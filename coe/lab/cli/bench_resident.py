@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 class Resident(Options):
-    """Measure how many images one core inspects with an expert that stays in memory; the weights are random.
+    """Measure how many images one core inspects with a random expert that stays in memory.
 
-    Pictures go through a whole line of one executor with one thread. "line" is the processor time of an image in all
-    threads, "device" that of the executor, and "bare" that of the same int8 model in a plain loop of onnxruntime.
-    "x fp32" is how many times as many images a core inspects as in fp32.
+    Pictures pass through a line of one executor with one thread. "line" is the processor time of an image in all
+    threads, "device" in the executor, "bare" in a plain onnxruntime loop of the int8 model. "x fp32" is the speed
+    relative to fp32.
 
     Example: coe-bench resident --kind resnet18,yolov5n:320
     """
 
     kind: str = option(
-        "Kinds, separated by commas; an input size may follow, as yolov5n:640.",
+        "Kinds, separated by commas, each with an optional input size: yolov5n:640.",
         "resnet18,resnet101,yolov5n:320,yolov5n:640",
         metavar="LIST",
     )
-    precision: str = option("One or more of fp32, mixed (docs/precision.md).", "fp32,mixed", metavar="LIST")
+    precision: str = option("fp32, mixed or both.", "fp32,mixed", metavar="LIST")
     images: int = option("Images of each precision in a round.", 16, min=1, max=config.MAX_COUNT)
     repeats: int = option("Rounds; precisions take turns.", 5, min=1, max=config.MAX_COUNT)
     work: WorkOption = WORK

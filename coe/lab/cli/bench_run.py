@@ -281,9 +281,9 @@ class _Runs:
 class Run(OnLine):
     """Run strategies one after another over the same images and show a row for each.
 
-    A run is measured from its first image; the pools are filled before. A switch is a load that a waiting image needs,
-    because its expert is not in memory; "ratio" is its mean time over that of a plain read of the same bytes.
-    "peak RSS" is the peak memory of this process, with its growth in this run in brackets.
+    Pools are filled before the first image. A switch is a load that a waiting image needs; "ratio" is its mean time
+    divided by a plain read of the same bytes. "peak RSS" is the peak memory of this process, with its growth in
+    brackets.
 
     Example: coe-bench run --strategy samba,coserve,late-binding --experts 40 --kind resnet18
     """
@@ -291,65 +291,47 @@ class Run(OnLine):
     door = Door.RUN
 
     context: typer.Context
-    board: str | None = option(
-        "A board whose experts are in the store. Default: a synthetic board with random weights."
-    )
-    images_at: Path | None = option(
-        "Images of the board's components, for --board. Default: pictures of noise.", None, "--images"
-    )
-    experts: int = option("Without --board: the number of synthetic experts.", 24, min=1, max=config.MAX_COUNT)
-    kind: str = option("Without --board: the kind of the experts.", "resnet101")
+    board: str | None = option("Board with experts in the store. Default: a synthetic board with random weights.")
+    images_at: Path | None = option("Images for --board. Default: noise.", None, "--images")
+    experts: int = option("Without --board: number of experts.", 24, min=1, max=config.MAX_COUNT)
+    kind: str = option("Without --board: kind of the experts.", "resnet101")
     files: int | None = option(
-        "Without --board: the number of weights files that experts share. Default: a file for each expert.",
+        "Without --board: number of weights files. Default: one for each expert.",
         min=1,
         max=config.MAX_COUNT,
+        hidden=True,
     )
     input_size: int = option(
-        "Without --board: input size in pixels.", 224, "--input", min=config.MIN_INPUT, max=config.MAX_INPUT
+        "Without --board: input in pixels.", 224, "--input", min=config.MIN_INPUT, max=config.MAX_INPUT
     )
-    requests: int = option(
-        "The number of images; those of --images are repeated as needed.", 400, min=1, max=config.MAX_COUNT
-    )
+    requests: int = option("Number of images; --images repeat as needed.", 400, min=1, max=config.MAX_COUNT)
     strategy: str = option(
-        f"One or more, separated by commas. {PROFILED} runs the configuration that coe-profile chose for the "
-        f"board, {PAPER_DEFAULT} the paper's default. A name with {EAGER} at its end, as samba{EAGER}, loads "
-        "and runs experts as a plain PyTorch program does, for comparison.",
+        f"One or more, separated by commas. {PROFILED}: as coe-profile chose; {PAPER_DEFAULT}: as in the paper; "
+        f"samba{EAGER}, ...{EAGER}: as a plain PyTorch program.",
         config.STRATEGY,
         metavar="LIST|all",
     )
-    precision: str = option(
-        "One or more of fp32, mixed (docs/precision.md); labels are compared with those of fp32.",
-        config.PRECISION,
-        metavar="LIST",
-    )
+    precision: str = option("fp32, mixed or both; labels are compared with fp32.", config.PRECISION, metavar="LIST")
     label_floor: float = option(
-        "Use a cheaper precision for an expert only if at least this share of its labels agrees with fp32.",
-        config.LABEL_FLOOR,
-        min=0,
-        max=1,
+        "Smallest share of labels equal to fp32 for a smaller variant.", config.LABEL_FLOOR, min=0, max=1, hidden=True
     )
     profile_at: Path | None = option(
-        f"The profile for {PROFILED}. Default: the file that coe-profile writes.", None, "--profile"
+        f"Profile for {PROFILED}. Default: the file that coe-profile writes.", None, "--profile", hidden=True
     )
     repeat: int = option(
-        "Run each strategy so many times, every second round backwards; its run of median speed counts.",
-        1,
-        min=1,
-        max=config.MAX_COUNT,
+        "Runs of each strategy, every second round backwards; the median run is shown.", 1, min=1, max=config.MAX_COUNT
     )
-    rate: float | None = option(
-        "Images a second, each at its time, even if the line falls behind. Default: all images at once.", metavar="RATE"
+    rate: float | None = option("Images a second, even if the line falls behind. Default: all at once.", metavar="RATE")
+    settling: int = option(
+        "Leave this many first images out of p50 and p99.", 0, min=0, max=config.MAX_COUNT, hidden=True
     )
-    settling: int = option("Leave so many images at first out of p50 and p99.", 0, min=0, max=config.MAX_COUNT)
     form: PictureForm | None = option(
-        "Hand pictures in as arrays, or as JPEGs in memory. Default: paths of --images, else arrays of noise."
+        "Submit arrays, or JPEGs in memory. Default: paths of --images, otherwise arrays.", hidden=True
     )
     host_only: bool = option(
-        "Measure all work but the devices': networks answer from memory, and loads take no time.", False
+        "Measure the host's work: networks answer from memory, loads take no time.", False, hidden=True
     )
-    with_prediction: bool = option(
-        "Also simulate each run with the same costs, to see how well the simulator predicts it.", False, "--predict"
-    )
+    with_prediction: bool = option("Also simulate each run with the same costs.", False, "--predict", hidden=True)
     work: WorkOption = WORK
     seed: SeedOption = 0
     json_to: JsonOption = None

@@ -125,9 +125,9 @@ class _EventCounter:
 
 
 class Scale(Options):
-    """Measure how long this machine takes to decide; no model runs, and a tenth of the experts fits into memory.
+    """Measure how long this machine takes to decide, without models; a tenth of the experts fits into memory.
 
-    "deciding" is the mean time to answer an event. It should hardly grow with experts or with waiting images.
+    "deciding" is the mean time to answer an event. It should hardly grow with experts or waiting images.
 
     Example: coe-bench scale --experts 10000 --requests 1000000 --every 4
     """
@@ -137,7 +137,7 @@ class Scale(Options):
         "Numbers of images that arrive at once and wait, separated by commas.", "1000,10000,100000", metavar="LIST"
     )
     every_ms: float = option(
-        "Let an image arrive every so many milliseconds instead of all at once.",
+        "Time between images in milliseconds. Default: all at once.",
         0.0,
         "--every",
         min=0,

@@ -22,19 +22,19 @@ PARTS = "speed,decisions,intake,pages,clients,pace"
 class Serve(Options):
     """Measure a running service: its own processes, real HTTP, real weights, a history of boards.
 
-    speed: images a second beside the engine of coe-inspect, in turn. decisions: a board accepted to decided. intake: a
-    picture of 5 MB. pages: every page. clients: events at many clients. pace: 600 boards an hour of 500 components. A
-    figure that misses its goal is marked, and the exit status is 0 in any case.
+    speed: images a second, in turn with the engine of coe-inspect. decisions: from board accepted to decided. intake: a
+    picture of 5 MB. pages: every page. clients: events at many clients. pace: 600 boards an hour with 500 components.
+    Missed goals are marked; the exit status is 0.
 
     Example: coe-bench serve --parts pages,intake --history 100000
     """
 
-    parts: str = option("The parts to measure, separated by commas.", PARTS, metavar="LIST")
-    board: str = option("A board whose experts are in the store.", "first_look")
+    parts: str = option("Parts to measure, separated by commas.", PARTS, metavar="LIST")
+    board: str = option("Board with experts in the store.", "first_look")
     images: Path = option("Pictures of the board's components.", Path("build/first-look/images"))
-    memory: str = option("Memory for experts and activations, of service and engine.", "25MB")
+    memory: str = option("Memory of service and engine.", "25MB")
     history: int | None = option("Boards in the history. Default: 100,000.", min=1, max=config.MAX_COUNT)
-    quick: bool = option("So little of each part that it takes seconds; figures mean nothing.", False)
+    quick: bool = option("A short run of each part that takes seconds; figures mean nothing.", False)
     store: StoreOption = None
     allow_kind: AllowKindOption = None
     json_to: JsonOption = None

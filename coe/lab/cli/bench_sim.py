@@ -95,25 +95,16 @@ class _Drawn(Options):
         f"Images of this board, drawn by its counts, instead of --task; {BOARD_IMAGES:,} unless --images says.",
         metavar="NAME|FILE",
     )
-    order: str = option(
-        "iid: components at random by count. boards: board after board, as a camera sees them.",
-        ORDERS[0],
-        metavar="LIST|all",
-    )
+    order: str = option("iid: components at random by count. boards: board after board.", ORDERS[0], metavar="LIST|all")
     tail: str = option(
         f"How counts fall: {', '.join(TAILS)}; board: as the board's file has them.", BOARD, metavar="LIST|all"
     )
-    images: int | None = option("How many images a task has.", min=1, max=config.MAX_COUNT, show_default="the paper's")
+    images: int | None = option("Number of images.", min=1, max=config.MAX_COUNT, show_default="the paper's")
     every: float = option(
-        "Let an image of a task arrive every so many milliseconds.",
-        EVERY_S * 1e3,
-        metavar="MS",
-        min=0,
-        max=config.MAX_COUNT,
+        "Time between images in milliseconds.", EVERY_S * 1e3, metavar="MS", min=0, max=config.MAX_COUNT
     )
     foresight: str = option(
-        "learned: from the boards that came before. parts: the parts list is known. none: images have no "
-        "reference designators.",
+        "learned from earlier boards; parts: a parts list; none: images without reference designators.",
         FORESIGHT[0],
         metavar="LIST|all",
     )
@@ -147,13 +138,13 @@ class _Boxes(Options):
     """Several boxes."""
 
     boxes: str | None = option(
-        "Several equal boxes with a network, as 1,2,4,8.", metavar="LIST", show_default="one box"
+        "Numbers of equal boxes with a network, e.g. 1,2,4,8.", metavar="LIST", show_default="one box"
     )
     boards: str | None = option(
-        "With --boxes: images of all these boards in equal parts, instead of --task; names or files.", metavar="LIST"
+        "With --boxes: images of these boards in equal parts, instead of --task.", metavar="LIST"
     )
     mishap: str = option(
-        "With --boxes: none; lost: a box dies at half time; joins: one more comes then.", MISHAPS[0], metavar="LIST|all"
+        "With --boxes, at half time: none, lost (a box dies) or joins (a box is added).", MISHAPS[0], metavar="LIST|all"
     )
 
     def several(self) -> ClusterOptions | None:
@@ -227,28 +218,21 @@ class Sim(_Boxes, _Drawn):
 
     context: typer.Context
     device: str = option(
-        f"{', '.join(preset.names())}, the YAML file of another box, or the profile of one (.json).",
+        f"{', '.join(preset.names())}, a YAML file of a box, or a profile (.json).",
         "numa-rtx3080ti",
         metavar="LIST|all|FILE",
     )
     strategy: str = option("One or more, separated by commas.", "all", metavar="LIST|all")
     precision: str = option(
-        "fp32: experts as trained, with the box's figures for these. mixed: prepared experts, in the variants "
-        "that a line would choose.",
-        FULL,
-        metavar="LIST",
+        "fp32: experts as trained. mixed: prepared experts in the variants a line would choose.", FULL, metavar="LIST"
     )
     doubtful: float = option(
-        "The share of a lesser variant's findings that run again in fp32.",
-        config.ESCALATED_SHARE,
-        metavar="SHARE",
-        min=0,
-        max=1,
+        "Share of a smaller variant's findings repeated in fp32.", config.ESCALATED_SHARE, metavar="SHARE", min=0, max=1
     )
-    warm: bool = option("With mixed: host memory is full at first, as in a line that has run for a while.", False)
+    warm: bool = option("With mixed: start with full host memory.", False)
     max_wait: MaxWaitOption = None
     seed: int = option("Seed of the random components and labels.", 0, min=0, max=config.MAX_SEED)
-    seeds: int = option("Run with so many seeds, from --seed on.", 1, min=1, max=1000)
+    seeds: int = option("Number of seeds to run, from --seed on.", 1, min=1, max=1000)
     json_to: JsonOption = None
 
     def run(self) -> None:

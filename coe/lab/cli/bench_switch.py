@@ -32,13 +32,12 @@ _WORDS = ("kind", "variant")
 
 
 class Switch(Options):
-    """Measure how long an expert takes from disk, and from memory, until it is ready; the weights are random.
+    """Measure the time of a random expert from disk, and from memory, until it is ready.
 
-    "cold" reads from the disk, "warm" from the system's cache. "x" compares the time before it with the least that this
-    machine could take: a plain read of the same file (int8: and a session that onnxruntime opens by itself) or, for
-    "memory to ready", a plain copy of the weights in fp32; "x cpu" does so with processor time. On a GPU, "host to
-    ready" is compared with a plain copy and the activation; "another x4" is a batch of 4 images on another loaded
-    expert each time, drawn at random, and is compared with a batch on the expert that ran last.
+    "cold" reads from disk, "warm" from the system's cache. "x" compares the time before it with a plain read of the
+    file (int8: and opening a session) or, for "memory to ready", a plain copy of the fp32 weights; "x cpu" compares
+    processor time. On a GPU, "host to ready" is compared with a copy and the activation, and "another x4", batches of 4
+    images on random resident experts, with a batch on the last expert.
 
     Example: coe-bench switch --kind resnet101,yolov5m --variant fp32
     """
@@ -47,16 +46,14 @@ class Switch(Options):
     input_size: int = option("Input size in pixels.", 224, "--input", min=32, max=config.MAX_INPUT)
     variant: str | None = option("Precisions to measure. Default: fp32,int8; on a GPU fp32,fp16,q8.", metavar="LIST")
     device: str = option("cpu, or cuda for the GPU.", "cpu")
-    repeats: int | None = option(
-        f"Show the median of so many repeats. Default: {REPEATS}.", min=1, max=config.MAX_COUNT
-    )
+    repeats: int | None = option(f"Repeats; the median is shown. Default: {REPEATS}.", min=1, max=config.MAX_COUNT)
     cycles: int | None = option(
-        "Instead of times: load, run and evict so many times, and show the memory that is left behind.",
+        "Instead of times: load, run and evict this often, and show the memory left behind.",
         min=4,
         max=config.MAX_COUNT,
     )
     experts: int | None = option(
-        f"With --cycles: the number of experts, used in turn. Default: {EXPERTS}.", min=1, max=config.MAX_COUNT
+        f"With --cycles: number of experts, used in turn. Default: {EXPERTS}.", min=1, max=config.MAX_COUNT
     )
     threads: int | None = option("Threads of the CPU. Default: all cores.", min=1, max=config.MAX_THREADS)
     work: WorkOption = WORK
