@@ -1,16 +1,14 @@
 """Arguments of the Python API that are no settings: each is refused by its name, and nothing else is used instead."""
 
 import threading
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from coe import Inspector, config
+from coe import Inspector
 from coe.errors import ConfigError, ImageError
-from coe.helpers import values
 from coe.pictures.array_images import copy_of
 from coe.pictures.decoding import decode
 from coe.testing import Experiment
@@ -102,12 +100,6 @@ def test_a_field_of_an_experiment_that_is_none_is_refused_by_its_name(name: str,
         Experiment(**{name: value})
 
 
-@pytest.mark.parametrize("memory", [np.int64(1 << 31), "2GiB", 1 << 31], ids=["numpy", "text", "bytes"])
-def test_amounts_in_every_form_are_the_same(memory: Any) -> None:
-    assert values.amount("memory", memory) == 1 << 31
-    assert values.real("loaded", Fraction(3, 2), least=0, most=2) == 1.5
-
-
 @pytest.fixture(scope="module")
 def line(tiny: tuple[Path, Path]) -> Any:
     board, store = tiny
@@ -185,13 +177,3 @@ def test_an_array_is_taken_as_it_looks_whatever_its_form(array: Any, shows: Any)
     assert not np.shares_memory(copy, np.asarray(array))
     assert (decode(copy, order="RGB") == shows).all()
     assert (decode(array, order="RGB") == shows).all()
-
-
-def test_a_number_is_no_picture(line: Inspector) -> None:
-    with pytest.raises(TypeError, match="not a single number"):
-        line.submit(np.uint8(7), "A")
-
-
-def test_the_bounds_are_those_of_the_defaults() -> None:
-    assert config.INBOX_IMAGES <= config.MAX_INBOX
-    assert config.MIN_LOADED < 1 < config.MAX_LOADED

@@ -148,27 +148,6 @@ def test_a_stream_waits_for_room_that_others_have_where_submit_would_raise(tiny:
             assert [result.verdict for result in streamed.result(60)] == [Verdict.NG] * 3
 
 
-@pytest.mark.parametrize("where", ["load", "run", "preprocess"])
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), GeneratorExit()], ids=lambda e: type(e).__name__)
-def test_what_an_expert_exits_with_costs_its_images_and_the_line_goes_on(
-    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, where: str, error: BaseException
-) -> None:
-    def exit_(*_: object) -> None:
-        raise error
-
-    device = QuickDevice(**({} if where == "preprocess" else {where: [error]}))
-    with quick(tiny, device) as line:
-        with monkeypatch.context() as patch:
-            if where == "preprocess":
-                patch.setattr(type(line.kinds["narrow"]), "preprocess", exit_)
-            first = [line.submit(LIGHT, "C").result(60) for _ in range(2)]
-        last = line.submit(LIGHT, "C").result(60)
-    # One image alone, or one load that is tried again: it costs what it touched, and no more.
-    assert not [result.error for result in first if "the engine failed" in str(result.error)]
-    assert where == "load" or type(error).__name__ in str(first[0].error)
-    assert last.verdict is Verdict.OK
-
-
 # Tickets after which something follows, which whoever makes room does
 
 
@@ -177,46 +156,3 @@ def asked(row: Admission, then: Callable[[Ticket], None]) -> Ticket:
     ticket = Ticket(row, 1, then)
     ticket.enter()
     return ticket
-
-
-def test_what_follows_a_ticket_that_has_no_room_yet_is_done_by_who_leaves() -> None:
-    row, done = Admission(1, 10), []
-    inside = asked(row, lambda ticket: None)
-    asked(row, lambda ticket: done.append(threading.current_thread()))
-    assert not done
-    assert ended(inside.leave)
-    assert done
-    assert done[0] is not threading.current_thread()
-
-
-def test_nothing_follows_for_who_gave_up_and_the_end_for_who_waits() -> None:
-    row, done = Admission(1, 10), []
-    inside = asked(row, lambda ticket: None)
-    behind = asked(row, lambda ticket: done.append("behind"))
-    asked(row, lambda ticket: done.append(ticket.refused))
-    behind.give_up()
-    row.close()
-    inside.leave()
-    assert done == [True]
-
-
-def test_who_gives_up_inside_stays_inside() -> None:
-    row = Admission(1, 10)
-    ticket = asked(row, lambda ticket: None)
-    ticket.give_up()
-    assert not row.wait_empty(0)
-    ticket.leave()
-    assert row.wait_empty(0)
-
-
-def test_what_followed_is_kept_by_nobody() -> None:
-    class Pixels:
-        def show(self, ticket: Ticket) -> None:
-            pass
-
-    pixels = Pixels()
-    gone = weakref.ref(pixels)
-    ticket = asked(Admission(1, 10), pixels.show)
-    del pixels
-    assert gone() is None
-    assert ticket.answered

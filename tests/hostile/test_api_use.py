@@ -26,7 +26,7 @@ from coe.inspector import line as line_module
 from coe.inspector.line_devices import decoding
 from coe.pictures.image_source import ImageSource
 from coe.scheduler.controller import Controller
-from coe.scheduler.events import Arrived, Command, Event, Reply, Run, Stopped
+from coe.scheduler.events import Command, Event, Reply, Run, Stopped
 
 
 @pytest.fixture
@@ -61,13 +61,6 @@ WAYS = pytest.mark.parametrize("ask", [by_submit, by_inspect, by_stream])
 
 
 @WAYS
-@pytest.mark.parametrize("image", [None, 3, [[0]], object(), iter([])], ids=lambda image: type(image).__name__)
-def test_what_is_no_image_is_said(line: Inspector, ask: Ask, image: object) -> None:
-    with pytest.raises(TypeError, match=rf"an image is an array .*, not {type(image).__name__}"):
-        ask(line, image, "C")
-
-
-@WAYS
 @pytest.mark.parametrize(
     "words",
     [
@@ -98,12 +91,6 @@ def test_an_order_of_colours_that_is_none_is_said(line: Inspector, ask: Ask, ord
 def test_a_due_time_that_is_none_is_said(line: Inspector, ask: Ask, within_s: float) -> None:
     with pytest.raises(ConfigError, match="within a number of seconds above 0"):
         ask(line, LIGHT, "C", within_s=within_s)
-
-
-@WAYS
-def test_an_argument_that_nobody_knows_is_refused(line: Inspector, ask: Ask) -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'deadline_s'"):
-        ask(line, LIGHT, "C", deadline_s=5)
 
 
 def test_what_is_asked_wrongly_is_said_when_it_is_asked_not_when_it_is_awaited(line: Inspector) -> None:
@@ -152,17 +139,6 @@ def test_what_is_wrong_with_an_image_is_its_result(line: Inspector, image: objec
     result = by_submit(line, image, "C")
     assert result.verdict is None
     assert sentence in str(result.error)
-
-
-@WAYS
-def test_a_component_that_the_board_lacks_is_a_failure_of_its_image(line: Inspector, ask: Ask) -> None:
-    result = ask(line, LIGHT, "D")
-    assert (result.failure.kind, "'D'" in result.failure.reason) == (FailureKind.RULES, True)
-
-
-def test_a_pipe_that_nobody_writes_to_holds_nothing_up(line: Inspector, tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe.png")
-    assert "not a file" in str(by_submit(line, tmp_path / "pipe.png", "C").error)
 
 
 # Buffers that are used again
@@ -339,19 +315,6 @@ def test_a_callback_may_submit_where_there_is_room_and_stop_the_line(tiny: tuple
         assert said_in_a_callback(line, device, line.stop) is None
         with pytest.raises(LineClosed):
             line.submit(LIGHT, "C")
-
-
-def test_a_watcher_cannot_wait_for_the_line_either(tiny: tuple[Path, Path]) -> None:
-    class Watcher:
-        def observe(self, event: object, commands: object, now: float, control_s: float = 0.0) -> None:
-            if isinstance(event, Arrived):
-                lines[0].drain()
-
-    lines: list[Inspector] = []
-    with quick(tiny, watchers=[Watcher()]) as line:
-        lines.append(line)
-        error = str(line.submit(LIGHT, "C").result(60).error)
-    assert error.startswith("the engine failed: drain() would wait for this line")
 
 
 # What a kind or a device raises
@@ -546,20 +509,6 @@ def test_who_waits_for_room_wakes_when_the_line_ends(tiny: tuple[Path, Path], en
         assert under_way.result(60).error in (None, config.STOPPED)
 
 
-def test_an_interrupted_wait_gives_its_place_in_the_row_back(tiny: tuple[Path, Path]) -> None:
-    device = QuickDevice()
-    device.gate.clear()
-    with quick(tiny, device, inbox=1) as line:
-        line.submit(LIGHT, "C")
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("coe.runtime.admission.Ticket.wait", lambda ticket: _raise(KeyboardInterrupt()))
-            with pytest.raises(KeyboardInterrupt):
-                line.submit(LIGHT, "C")
-        assert not line._admission._waiting
-        device.gate.set()
-        assert line.drain(60)
-
-
 def test_full_is_full_from_asyncio_too(tiny: tuple[Path, Path]) -> None:
     device = QuickDevice()
     device.gate.clear()
@@ -741,21 +690,6 @@ def test_a_line_that_is_dropped_answers_what_is_under_way_and_ends_its_threads(t
     del futures, found
     gc.collect()
     assert engine() is None
-
-
-def test_a_callback_that_holds_the_line_keeps_it_no_longer_than_its_image(tiny: tuple[Path, Path]) -> None:
-    line, seen = quick(tiny), []
-    future = line.submit(LIGHT, "C")
-    future.add_done_callback(lambda _, line=line: seen.append(line.metrics().images))
-    assert line.drain(60)
-    assert future.result(60).verdict is Verdict.OK
-    threads = line._engine._threads
-    del line, future
-    gc.collect()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    assert seen == [1]
 
 
 EXIT = """

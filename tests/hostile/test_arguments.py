@@ -70,13 +70,6 @@ def test_a_circle_is_called_a_circle(
         rules.load(board_file(text))
 
 
-def test_a_label_that_no_rule_covers_stays_one_where_there_is_no_circle(board_file: Callable[[str], Path]) -> None:
-    text = f"board: x\nexperts:\n  a: {EXPERT % ''}\n  b: {EXPERT % ''}\ncomponents:\n"
-    text += "  X: {inspect: a, then: {ok: b, bad: NG}}\n"
-    with pytest.raises(RulesError, match="no rule covers labels 'ok', 'bad' of 'b'"):
-        rules.load(board_file(text))
-
-
 # Long sentences
 
 

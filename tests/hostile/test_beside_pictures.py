@@ -70,11 +70,6 @@ def test_a_place_with_a_note_and_no_picture_is_an_error(tmp_path: Path, name: st
     assert [(item.path.name, item.serial) for item in items if item.error] == [(name, "SN1")]
 
 
-def test_a_text_that_is_called_a_picture_is_no_note(tmp_path: Path) -> None:
-    write(tmp_path / "C5" / "a.png", b"version https://git-lfs.github.com/spec/v1\n")
-    assert [item.component for item in find(tmp_path, COMPONENTS)[0]] == ["C5"]
-
-
 @pytest.mark.parametrize("system", [".stversions", ".@__thumb", "@Recycle", "#snapshot", "@eaDir", ".Trash-1000"])
 def test_former_states_of_a_share_are_no_pictures_of_a_board(tmp_path: Path, system: str) -> None:
     for place in (tmp_path / "SN1", tmp_path / "SN1" / system):

@@ -14,7 +14,6 @@ from coe.board import rules
 from coe.board.completeness import Expected, is_absent
 from coe.board.parts_list import PlacedPart
 from coe.cli import inspect as inspect_cli
-from coe.core import Request, Verdict
 from coe.errors import ConfigError
 from coe.pictures.photographs import Photograph
 from coe.results.records import read
@@ -140,36 +139,7 @@ def test_images_of_no_board_are_not_asked_and_this_is_said(line: Line) -> None:
     assert line.run("--expect", "counts", out="other")[0] == 2
 
 
-def test_files_that_are_no_pictures_are_named_in_the_summary(line: Line) -> None:
-    save(line.images / "SN1" / "R1__C.png")
-    (line.images / "SN1" / "R1__C.txt").write_text("note", encoding="utf-8")
-    assert line.run()[1]["left_alone"] == ["SN1/R1__C.txt"]
-
-
 # What is lacking
-
-
-def test_a_picture_counts_for_the_part_that_it_shows_and_once() -> None:
-    expected = Expected.of_parts(PARTS)
-    assert expected.lacking([image("R1"), image("R1"), image("R2", "B"), image("", "C")]) == (PARTS[1], PARTS[2])
-    assert expected.lacking(Request(0, "C", refdes=part.refdes) for part in PARTS) == ()
-    counts = Expected("counts", counts={"C": 3, "B": 1, "A": 0})
-    lacking = counts.lacking([image("R1"), image("R1"), image("", "B")])
-    assert lacking == (PlacedPart("C", ""), PlacedPart("C", ""))
-
-
-def test_each_board_of_a_run_is_asked() -> None:
-    images = [image("R1"), image("R2", serial="SN2"), image("R3", serial="SN2"), image("R1", serial="SN2")]
-    results = list(Expected.of_parts(PARTS).results(images, ["SN10"]))
-    assert [(result.request.serial, result.request.refdes) for result in results] == [
-        ("SN1", "R2"),
-        ("SN1", "R3"),
-        ("SN10", "R1"),
-        ("SN10", "R2"),
-        ("SN10", "R3"),
-    ]
-    assert {result.verdict for result in results} == {Verdict.REVIEW}
-    assert len({result.request.image for result in results}) == len(results)
 
 
 def test_a_share_of_a_part_cannot_be_asked_for(tiny: tuple[Path, Path], tmp_path: Path) -> None:

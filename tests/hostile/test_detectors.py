@@ -11,15 +11,13 @@ from candidates import candidates
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe import Inspector, Picture
+from coe import Inspector
 from coe.board import rules
 from coe.core import NOTHING, Box, Expert, Finding, Verdict
 from coe.errors import CoeError, RulesError, StoreError
 from coe.helpers.preprocessing import Outputs
 from coe.runtime.runner import findings_of
-from coe.store import kinds
 from coe.store.kinds import ExpertInput
-from coe.store.store import Store
 from coe.testing import rules_from
 from experts.findings import Cut, classified, detected
 from experts.onnx import onnx
@@ -107,22 +105,6 @@ def test_the_boxes_of_each_label_are_suppressed_by_themselves() -> None:
 def test_of_equal_scores_of_one_candidate_the_bad_label_is_believed(judging: str) -> None:
     assert judged([(at(0), (1.0, 1.0, 0.0))], judging) is Verdict.NG
     assert judged([(at(0), (0.5, 0.0, 0.5))], judging) is not Verdict.OK
-
-
-@pytest.mark.parametrize(
-    "corners",
-    [
-        (5.0, 5.0, 5.0, 5.0),
-        (9.0, 9.0, 1.0, 1.0),
-        (-1e6, -1e6, 1e6, 1e6),
-        (0.0, 0.0, 1e-30, 1e-30),
-        (1e30, 1e30, 2e30, 2e30),
-    ],
-    ids=["a point", "turned round", "all over", "tiny", "far away"],
-)
-@BOTH
-def test_a_bridge_of_any_shape_is_a_bridge(corners: tuple[float, float, float, float], judging: str) -> None:
-    assert judged([*joints(3), (corners, (0.0, 0.7, 0.0))], judging) is Verdict.NG
 
 
 @given(
@@ -230,14 +212,6 @@ def test_what_a_kind_of_ones_own_may_not_say(finding: Finding, complaint: str) -
         findings_of(Says(finding), None, [PLAIN], Expert("d", "k", LABELS, 64, "b/d"))
 
 
-def test_an_empty_output_is_none_and_none_is_never_ok_by_itself() -> None:
-    found = board("reject: [bridge]")
-    finding = see([], found.experts["d"])
-    assert (finding.label, finding.score, finding.boxes) == (NOTHING, 1.0, ())
-    with pytest.raises(RulesError, match="'d' saw nothing"):
-        found.router.next(found.components["R"].root, finding)
-
-
 @pytest.mark.parametrize("kind", ["yolov5n", "yolov5l"])
 def test_a_line_does_not_start_on_a_detector_of_which_none_is_unsaid(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "b.yaml"
@@ -246,22 +220,3 @@ def test_a_line_does_not_start_on_a_detector_of_which_none_is_unsaid(tmp_path: P
     with pytest.raises(RulesError) as caught:
         Inspector(path, store=tmp_path / "store")
     assert str(caught.value).startswith("b.yaml:3: 'd' may see nothing, and not all of its steps say what follows then")
-
-
-def test_a_detector_of_damaged_weights_gives_each_picture_an_error_and_no_verdict(
-    own_tiny: tuple[Path, Path], pictures: list[Picture]
-) -> None:
-    path, folder = own_tiny
-    store, expert = Store(folder), rules.load(path).experts["joint"]
-    kind = kinds.resolve(expert.kind)
-    assert isinstance(kind, kinds.ModuleKind)
-    state = {
-        name: value * math.nan if value.is_floating_point() else value
-        for name, value in kind.skeleton(expert).state_dict().items()
-    }
-    store.put(expert.weights, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=state)
-    chosen = [picture for picture in pictures if picture.component == "A"][:5]
-    with Inspector(path, store=store) as line:
-        results = list(line.stream(chosen))
-    assert [result.verdict for result in results] == [None] * 5
-    assert all("are not numbers" in (result.error or "") for result in results)

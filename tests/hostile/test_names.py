@@ -13,16 +13,14 @@ from rich.table import Table
 from rich.text import Text
 from tiny_line import Call
 
-from coe.cli import common, experts_command, inspect
+from coe.cli import common, experts_command
 from coe.cli import inspect as inspect_cli
 from coe.cli import profile_command as profile_cli
 from coe.cli.console import Console, Progress, styled, words
-from coe.cli.run_view import RunProgress
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.helpers.visible import is_visible, visible
 from coe.lab.cli import bench
 from coe.pictures.photographs import Photograph
-from coe.results.metrics import Metrics
 from coe.results.records import ResultsFile
 from coe.results.report import write_report
 from coe.results.report_cards import PixelSource
@@ -91,12 +89,6 @@ def test_what_is_visible_is_left_and_the_rest_is_escaped(name: str, shown: str) 
     assert is_visible(name) == (name in (shown, "a\nb"))
 
 
-@pytest.mark.parametrize("name", ["Prüfung", "基板-7", "R1 (left) #2", "µ·…—", "👩‍🔧", "e\u0301", "a\\b"])
-def test_words_of_any_language_are_left_alone(name: str, screen: Screen) -> None:
-    common.out.print(name)
-    assert text_of(screen) == f"{name}\n"
-
-
 @names
 def test_a_sentence_says_a_name_as_it_is(name: str, shown: str, screen: Screen) -> None:
     common.out.print(f"left alone: {name}", soft_wrap=True)
@@ -132,16 +124,6 @@ def test_a_bar_says_a_name_as_it_is(name: str, shown: str) -> None:
         bar.add_task("", total=1, expert=name)
     assert told.getvalue().count(shown) == 2
     assert is_visible(told.getvalue())
-
-
-@names
-def test_the_end_of_a_run_names_boards_and_components(name: str, shown: str, screen: Screen) -> None:
-    tally = OutcomeCounts(ok=1, ng=1)
-    summary = Summary(RunFigures("b"), tally, {name: tally}, {f"C{name}": tally})
-    inspect.show(summary, Path(f"out{name}") / "report.html")
-    told = text_of(screen)
-    assert f"C{shown}" in told
-    assert f"report: {Path(f'out{shown}')}/report.html" in told
 
 
 @names
@@ -201,15 +183,3 @@ def test_arguments_are_repeated_as_they_are(call: Call, command: object, argumen
     assert "MarkupError" not in said.err
     assert "Traceback" not in said.err
     assert "a fault of coe" not in said.words
-
-
-def test_json_for_programs_stays_json_whatever_the_names(screen: Screen) -> None:
-    told = {"labels": ["\x9b31m", "ü", "[/x]", "\u202e"]}
-    common.out.print_json(json.dumps(told, ensure_ascii=False))
-    assert json.loads(text_of(screen)) == told
-
-
-def test_the_live_line_of_a_run_needs_no_markup(screen: Screen) -> None:
-    with RunProgress(3, Metrics, quiet=False) as line:
-        line.advance(ng=True)
-    text_of(screen)

@@ -62,16 +62,6 @@ def test_the_content_decides_how_a_file_is_read(tmp_path: Path, name: str, form:
     assert decode(item.path).shape == (40, 40, 3)
 
 
-def test_the_first_picture_of_a_telephone_s_mpo_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "SN1" / "R2__C5.mpo"
-    path.parent.mkdir()
-    first, second = (Image.new("RGB", (40, 40), grey) for grey in ("#808080", "#101010"))
-    first.save(path, "MPO", save_all=True, append_images=[second])
-    (item,) = found(tmp_path).values()
-    assert item.failure is None
-    assert abs(int(decode(item.path).mean()) - 128) < 3
-
-
 @pytest.mark.parametrize("ending", [".cr2", ".nef", ".ARW", ".dng", "", ".raw"])
 def test_a_raw_picture_is_not_judged_by_its_thumbnail(tmp_path: Path, ending: str) -> None:
     path = tmp_path / "SN1" / f"R2__C5{ending}"
@@ -116,15 +106,6 @@ def test_an_empty_folder_may_be_a_board_s(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
     _, skipped = find(tmp_path, COMPONENTS)
     assert {other.path.name: other.serial for other in skipped} == {"SN2": "SN2", "C5": ""}
-
-
-@pytest.mark.parametrize("name", ["R2__C5", "R2__C5.mpo", "R2__C5.PNG"])
-def test_one_picture_with_an_unusual_name_may_be_given_by_itself(tmp_path: Path, name: str) -> None:
-    path = write(tmp_path / "SN1" / name, encoded())
-    (item,) = find(path, COMPONENTS)[0]
-    assert (item.error, item.serial, item.refdes) == (None, "SN1", "R2")
-    with pytest.raises(ConfigError):
-        find(write(tmp_path / "SN1" / "R2__C5.txt", b"words"), COMPONENTS)
 
 
 def test_a_board_is_not_ok_while_its_picture_is_on_its_way(tiny: tuple[Path, Path], tmp_path: Path, call: Call) -> None:

@@ -308,15 +308,6 @@ def test_a_folder_that_cannot_take_a_run_is_refused_before_it(
     assert IdleLine.opened == opened
 
 
-@pytest.mark.parametrize("cell", ["a" * 300, "a" * 300 + ".png", "a/" * 3000 + "x.png"], ids=range(3))
-def test_a_name_too_long_in_a_table_is_that_row_s_error(run: Run, place: Path, cell: str) -> None:
-    (place / "images" / "images.csv").write_text(f"path,component\n{cell},A\nSN0/R0__A.png,A\n")
-    assert run("--quiet").status == 3
-    found = {row["image"]: row for row in rows(place / "out")}
-    assert len(found) == 2
-    assert found["SN0/R0__A.png"]["verdict"] == "OK"
-
-
 # Writing that fails
 
 
@@ -489,22 +480,6 @@ def full(self: ResultsFile, *_: object) -> None:
     raise DiskFull(f"{self.path}: there is no room")
 
 
-@pytest.mark.parametrize("lost", [["report.html"], ["results.csv", "summary.json"], ["results.jsonl"]])
-def test_a_file_that_cannot_be_written_at_the_end_hides_no_verdict_and_is_not_said_to_be_there(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, lost: list[str]
-) -> None:
-    if "results.jsonl" in lost:
-        monkeypatch.setattr(ResultsFile, "write", full)
-    else:
-        for name in lost:
-            (place / "out" / name).mkdir(parents=True)
-    said = run()
-    assert said.status == 4
-    assert " images in " in said.out
-    assert [name for name in lost if name not in said.words] == []
-    assert ("report:" in said.out) == (place / "out" / "report.html").is_file()
-
-
 # What changes between the reading of the board and the opening of the line
 
 
@@ -548,22 +523,3 @@ def test_an_image_that_the_table_states_otherwise_is_inspected_again(run: Run, p
 
 
 # Errors that are long
-
-
-def test_an_error_of_five_thousand_characters_is_cut_on_the_terminal_and_whole_in_the_results(
-    run: Run, place: Path
-) -> None:
-    words = "begin " + "x" * 5000 + " end"
-
-    def between(path: Path) -> None:
-        if path.name == Path(NAME).name:
-            from coe.errors import ImageError
-
-            raise ImageError(words)
-
-    said = run(line={"between": staticmethod(between)})
-    assert said.status == 3
-    assert len(said.words) < 1000
-    assert "begin" in said.words
-    assert " ... (5,010 characters) ... " in said.words
-    assert [row["error"] for row in rows(place / "out") if row["error"]] == [words]

@@ -135,15 +135,6 @@ def test_a_stream_that_failed_is_not_asked_again() -> None:
     assert stream.lost == "No space left on device"
 
 
-def test_a_closed_stream_is_given_up() -> None:
-    behind = io.StringIO()
-    behind.close()
-    stream = Steady(behind)
-    stream.write("text")
-    stream.flush()
-    assert not stream.isatty()
-
-
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437", "cp1252", "utf-8", "shift_jis", "koi8-r"])
 @pytest.mark.parametrize("text", ["Prüfung µ …", "基板 SN1", "a\udcffb", "─│ · —", "\U0001f600"])
 def test_letters_that_an_encoding_lacks_are_escaped(monkeypatch: pytest.MonkeyPatch, encoding: str, text: str) -> None:

@@ -93,13 +93,6 @@ def test_a_manifest_that_says_otherwise_than_its_weights_is_refused(store, chang
     refused(store, said)
 
 
-def test_weights_of_another_expert_under_the_name_of_these_are_refused(store):
-    store.path("t/a").write_bytes(store.path("t/b").read_bytes())
-    refused(store, r"damaged \(its checksum differs")
-    agree(store, "t/a")
-    refused(store, "'t/b', not for 't/a'")
-
-
 def test_a_blob_of_another_expert_is_refused(store):
     blob, prepared = prepare(store, "t/b"), None
     prepared = store.manifest("t/b").variants["fp32"].model_dump()

@@ -127,12 +127,6 @@ def test_a_range_that_was_chosen_to_look_well_says_nothing() -> None:
         decode(too_little)
 
 
-def test_8_bits_stay_as_they_are() -> None:
-    grey = camera(8).astype(np.uint8)
-    assert (decode(png(grey), bits=12) == grey[..., None]).all()
-    assert (decode(grey, bits=12) == grey[..., None]).all()
-
-
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_arrays_of_uint16_are_taken_with_bits_alone(order: str) -> None:
     for values in (camera(12), camera(12, 3), camera(12, 4)):

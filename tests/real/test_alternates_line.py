@@ -12,10 +12,8 @@ from picture_folders import saved
 from tiny_line import Call
 
 from coe import Inspector
-from coe.board import rules
 from coe.cli import experts_command, inspect
 from coe.errors import StoreError
-from coe.learn.answers import BoardExperts
 from coe.learn.golden_reference import learn
 from coe.results import records
 from coe.store.references import References
@@ -126,16 +124,6 @@ def test_an_expert_is_bound_to_all_frames_in_which_it_learned(learned: Path, cal
     assert call(*verify, command=experts_command).status == 1
     with pytest.raises(StoreError, match="learned from parts in the frame of another reference"):
         Inspector("two.yaml", allow_kinds=["golden_parts"], profile=None)
-
-
-def test_pictures_of_either_reference_are_no_proof(two_looks: Path) -> None:
-    board = rules.load("two.yaml")
-    assert board.components["U1"].references == ("two/blank", "two/marked")
-    asked = BoardExperts(board, Store(None), ["golden_parts"])
-    from coe.pictures.photographs import Photograph
-
-    pictures = [Photograph(two_looks / name / "U1" / "00.png", name=name, expert="any", label="none") for name in LOOKS]
-    assert asked.in_references(board.experts["any"], pictures) == list(LOOKS)
 
 
 @pytest.mark.parametrize(

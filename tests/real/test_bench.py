@@ -10,11 +10,9 @@ from built_once import linked_copy
 from coe.inspector.line_options import LineOptions
 from coe.inspector.measuring import stored
 from coe.lab.measured_run import all_at_once, measured_run, recorded
-from coe.lab.rows import Heading, to_json, to_table
+from coe.lab.rows import Heading
 from coe.lab.workloads.synthetic import quarter_budget, synthetic_board, synthetic_pictures
 from coe.profiler import line_run
-from coe.scheduler.events import Reply
-from coe.store.store import Store
 
 SMALL = ("--experts", "4", "--kind", "narrow", "--input", "32", "--requests", "24")
 
@@ -84,12 +82,6 @@ def test_a_slow_disk_bounds_loads_and_is_known_to_the_costs(work):
     assert one.row.machine.switch_ms >= one.row.machine.read_ms * 0.99
 
 
-@pytest.mark.parametrize("experts", [1, 2])
-def test_the_usual_budget_runs_few_and_small_experts(tmp_path, call, experts):
-    small = ("--kind", "narrow", "--experts", experts, "--input", "32", "--requests", "4", "--work", tmp_path)
-    assert call("run", *small).status == 0
-
-
 def test_a_kind_that_the_user_allows_is_compared(tmp_path, call):
     small = ("--experts", "2", "--input", "32", "--requests", "4", "--memory", "18MB", "--work", tmp_path)
     kind = ("--kind", "apps.demo.small:Small")
@@ -124,36 +116,3 @@ def test_what_an_earlier_run_left_on_a_gpu_is_not_this_ones(monkeypatch):
     line_run.forget_device_peak()
     assert calls == ["empty", 0, 1]
     assert line_run.device_peak_bytes() == 12
-
-
-def test_many_experts_share_a_few_files(tmp_path):
-    board, store = synthetic_board(tmp_path, kind="narrow", experts=5, input_size=32, seed=0, files=2)
-    files = [store.path(f"{board.stem}/e{index}").stat().st_ino for index in range(5)]
-    assert len(set(files)) == 2
-    assert files[0] == files[2] == files[4]
-    again, same = synthetic_board(tmp_path, kind="narrow", experts=5, input_size=32, seed=0, files=2)
-    assert (again, same.ids()) == (board, store.ids())
-    whole, _ = synthetic_board(tmp_path, kind="narrow", experts=2, input_size=32, seed=0)
-    shelf = Store(tmp_path / "store")
-    # The same numbers; the files say for whom they were made, and so differ.
-    mine, others = shelf.load(f"{whole.stem}/e1"), store.load(f"{board.stem}/e3")
-    assert mine.keys() == others.keys()
-    assert all(torch.equal(mine[name], others[name]) for name in mine)
-
-
-def test_the_first_images_can_be_left_out_of_latencies(work):
-    board, store = synthetic_board(work, kind="narrow", experts=4, input_size=32, seed=0)
-    pictures = synthetic_pictures(board, 12, 0)
-    run = measured_run(config_of(board, store, pictures, "coserve"), pictures, heading=HEADING, settling=11)
-    latencies = {
-        command.result.request.id: command.result.latency_s
-        for _, _, commands in run.line_run.trace
-        for command in commands
-        if isinstance(command, Reply)
-    }
-    assert len(latencies) == 12
-    assert run.row.p50_s == run.row.p99_s == latencies[11]
-    assert json.loads(to_json([run.row]))[0]["settling"] == 11
-    assert "settling" in [column.header for column in to_table([run.row]).columns]
-    whole = measured_run(config_of(board, store, pictures, "coserve"), pictures, heading=HEADING)
-    assert "settling" not in json.loads(to_json([whole.row]))[0]

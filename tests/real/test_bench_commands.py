@@ -1,6 +1,5 @@
 """The commands of `coe-bench` as a user calls them: what comes out, and what is said of what is wrong."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -116,7 +115,7 @@ def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_mixed_runs_stand_next_to_those_in_fp32_and_what_was_chosen_is_said(call) -> None:
-    precisions = ("--precision", "fp32,mixed", "--doubtful", "0", "--images", "600")
+    precisions = ("--precision", "fp32,mixed", "--doubtful", "0", "--images", "200")
     said = call("sim", "--strategy", "late-binding", *precisions, "--json", "-")
     plain, mixed = rows_of(said)
     assert (plain["strategy"], mixed["strategy"]) == ("late-binding", "late-binding mixed")
@@ -126,7 +125,7 @@ def test_mixed_runs_stand_next_to_those_in_fp32_and_what_was_chosen_is_said(call
 
 
 def test_rows_as_json_go_to_standard_output_and_the_table_out_of_the_way(call, tmp_path: Path) -> None:
-    said = call("sim", "--images", "60", "--strategy", "all", "--device", "numa-rtx3080ti,uma-m2", "--json", "-")
+    said = call("sim", "--images", "20", "--strategy", "all", "--device", "numa-rtx3080ti,uma-m2", "--json", "-")
     rows = rows_of(said)
     strategies = [row["strategy"] for row in rows if row["device"] == "uma-m2"]
     assert len(rows) == 2 * len(all_contenders())
@@ -135,19 +134,11 @@ def test_rows_as_json_go_to_standard_output_and_the_table_out_of_the_way(call, t
     )
     assert strategies == [row["strategy"] for row in rows if row["device"] == "numa-rtx3080ti"]
     for row in rows:
-        assert (row["task"], row["order"], row["images"], row["errors"]) == ("A1", "iid", 60, 0)
+        assert (row["task"], row["order"], row["images"], row["errors"]) == ("A1", "iid", 20, 0)
         assert row["switches"] >= row["lower_bound_switches"]
         assert row["makespan_s"] >= row["lower_bound_makespan_s"]
     assert "coserve-paper-default" in said.err
     assert "task A1, order iid" in said.words
-
-
-def test_rows_as_json_go_to_a_file(call, tmp_path: Path) -> None:
-    said = call("sim", "--images", "150", "--strategy", "coserve", "--json", tmp_path / "rows.json")
-    assert said.status == 0
-    assert "images/s" in said.out
-    (row,) = json.loads((tmp_path / "rows.json").read_text(encoding="utf-8"))
-    assert row["strategy"] == "coserve"
 
 
 @pytest.mark.slow
@@ -162,19 +153,6 @@ def test_a_row_for_every_task_order_tail_box_and_strategy(call) -> None:
         *(("A1", "iid"), ("A1 steep", "iid")),
         *(("A1", "boards"), ("A1 steep", "boards")),
     ]
-
-
-def test_another_seed_is_another_run(call) -> None:
-    options = ("--strategy", "coserve", "--device", "uma-m2", "--images", "300", "--json", "-")
-    one, other = (rows_of(call("sim", *options, "--seed", seed))[0] for seed in (0, 1))
-    assert one["makespan_s"] != other["makespan_s"]
-
-
-def test_a_box_of_ones_own(call, tmp_path: Path) -> None:
-    path = tmp_path / "box.yaml"
-    path.write_text(BOX.replace("MEMORY", "1GB"), encoding="utf-8")
-    (row,) = rows_of(call("sim", "--images", "150", "--device", path, "--strategy", "samba", "--json", "-"))
-    assert row["device"] == "box.yaml"
 
 
 # What is wrong

@@ -48,16 +48,6 @@ def test_a_line_opens_with_nothing_left_of_what_was_measured_before(driver, tmp_
     assert seen == [0]
 
 
-def test_a_trial_that_is_over_keeps_no_memory_by_its_name(driver, tiny):
-    board, store = tiny
-    expert = rules.load(board).experts["body-a"]
-    device = CudaDevice(Store(store), {"narrow": kinds.resolve("narrow")}, driver, executors=1, memory_bytes=1 << 30)
-    with device.trial(expert) as trial:
-        assert driver.reserved > trial.weights_bytes
-    assert driver.reserved == 0
-    del trial
-
-
 def test_a_kind_is_measured_on_a_gpu_for_the_profile(driver, tmp_path, tiny):
     board, store = tiny
     expert = rules.load(board).experts["body-a"]

@@ -18,7 +18,6 @@ from killed_at_step import killed_at
 from lamp import LOGITS, lamp
 from tiny_line import Call
 
-from coe import Inspector
 from coe.board import rules
 from coe.cli import experts_command
 from coe.cli.experts_bundle import Bundle, Install
@@ -74,16 +73,6 @@ def content(folder: Path) -> dict[str, bytes]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != ".lock"
     }
-
-
-def test_a_second_box_inspects_as_the_first(packed: Path, install, tmp_path: Path) -> None:
-    assert install(packed) == 0
-    picture = np.full((40, 40, 3), 20, np.uint8)
-    with Inspector(tmp_path / "rules" / "lamps.yaml", store=tmp_path / "box", memory="100MB") as line:
-        assert line.submit(picture, "L").result().verdict == "NG"
-    before = content(tmp_path)
-    assert install(packed) == 0, "again changes nothing"
-    assert content(tmp_path) == before
 
 
 @pytest.mark.slow

@@ -81,18 +81,6 @@ def alone(folder: Path, pictures: list[Picture]) -> dict[str, object]:
         return {result.request.image: said(result) for result in line.stream(pictures)}
 
 
-def test_two_boards_share_one_line_and_their_equal_experts(folder: Path, pictures: list[Picture]) -> None:
-    images = of_boards(pictures[:12])
-    with Inspector([folder / "tiny.yaml", folder / "other.yaml"], store=folder / "store", **MEMORY) as line:
-        mixed = [picture for pair in zip(*images.values(), strict=True) for picture in pair]
-        results = list(line.stream(mixed))
-        assert line.boards == ("tiny", "other")
-        assert sorted(line.rules.experts) == ["body-a", "body-b", "body-c", "joint", "other/body-a"]
-    for board, of_board in images.items():
-        here = {result.request.image: said(result) for result in results if result.request.board == board}
-        assert here == alone(folder, of_board)
-
-
 def test_boards_change_while_images_are_under_way_and_the_run_replays(folder: Path, pictures: list[Picture]) -> None:
     images, told = of_boards(pictures), []
     options = {"store": folder / "store", "say": told.append, "experiment": Experiment(keep_trace=True), **MEMORY}
@@ -132,16 +120,6 @@ def test_boards_change_while_images_are_under_way_and_the_run_replays(folder: Pa
         fresh.check()
 
 
-def test_experts_that_no_board_needs_leave_memory(folder: Path, pictures: list[Picture]) -> None:
-    with Inspector(folder / "tiny.yaml", store=folder / "store", **MEMORY) as line:
-        line.ready()
-        line.set_boards(folder / "other.yaml")
-        line.submit(pictures[0].image, "D").result()
-        line.drain()
-    resident = {expert for pool in line._engine.controller.pools.values() for expert in pool.by_arrival()}
-    assert resident <= {"joint", "other/body-a"}
-
-
 @pytest.mark.parametrize("trouble", ["missing", "damaged", "rules"])
 def test_a_board_that_cannot_work_leaves_the_line_as_it_was(
     folder: Path, pictures: list[Picture], trouble: str
@@ -176,16 +154,6 @@ def test_weights_that_were_replaced_come_with_the_next_change(folder: Path, pict
     assert (after.expert, after.label) == ("body-a", expected.label)
     assert after.score == pytest.approx(expected.score, abs=1e-3)
     assert abs(after.score - before.score) > 3e-3
-
-
-def test_the_same_boards_again_change_nothing(folder: Path, pictures: list[Picture]) -> None:
-    with Inspector(folder / "tiny.yaml", store=folder / "store", **MEMORY) as line:
-        line.ready()
-        line.submit(pictures[0].image, "C").result()
-        before = line.metrics()
-        line.set_boards(folder / "tiny.yaml")
-        line.submit(pictures[0].image, "C").result()
-        assert (line.metrics().evictions, line.metrics().switches) == (before.evictions, before.switches)
 
 
 def test_an_image_says_its_board_where_there_are_several(folder: Path, pictures: list[Picture]) -> None:

@@ -72,22 +72,6 @@ def test_experts_in_turn_and_executors_beside_each_other_say_the_same(prepared):
     assert device._buffers.allocated_bytes == device._buffers.idle_bytes
 
 
-def test_an_expert_is_judged_while_another_ones_file_is_damaged(prepared, tmp_path):
-    import shutil
-
-    found, store, before = prepared
-    own = Store(shutil.copytree(store.root, tmp_path / "own"))
-    first, second, *_ = found.experts.values()
-    path = own.folder(first.weights) / own.manifest(first.weights).variants["fp32"].file
-    data = bytearray(path.read_bytes())
-    data[-9000] ^= 2
-    path.write_bytes(data)
-    device = device_of(found, own)
-    with pytest.raises(StoreError, match=rf"{first.weights}/fp32-.* chunk \d+ of \d+"):
-        device.load("pool", first)
-    assert [finding.label for finding in judge(device, second)] == [finding.label for finding in before[second.id]]
-
-
 def test_a_trial_measures_the_file_of_the_expert(prepared):
     found, store, _ = prepared
     expert = found.experts["body-a"]

@@ -118,10 +118,3 @@ def test_what_is_measured_lies_as_what_runs(prepared, name, monkeypatch):
     device.run("one", "pool", expert, images(expert))
     # As it was trained, or as it was prepared.
     assert seen == measured == {name != "body-a"}
-
-
-def test_an_expert_that_was_never_prepared_runs_from_its_weights(prepared):
-    expert = prepared[0].experts["body-a"]
-    device = gpu(prepared)
-    device.load("pool", expert)
-    same(cpu_says(prepared, expert), device.run("one", "pool", expert, images(expert)), 1e-3)

@@ -2,13 +2,10 @@
 
 import gc
 import threading
-from copy import copy
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_gpu import FEW, FakeDriver
-from tables import with_slow_rows
 from thread_boxes import same
 from waiting import eventually
 
@@ -32,29 +29,8 @@ def costs(tiny):
             return line.costs
 
 
-@pytest.fixture(scope="module")
-def expected(tiny, costs, pictures):
-    """What a line on the CPU says."""
-    with Inspector(tiny[0], store=tiny[1], experiment=Experiment(costs=costs), memory="80MB") as line:
-        return {result.request.image: result.verdict for result in line.stream(pictures[:16])}
-
-
 def verdicts(found):
     return {name: result.verdict for name, result in found.items()}
-
-
-@pytest.mark.parametrize("strategy", with_slow_rows(["late-binding", "coserve", "samba"], fast=1))
-def test_verdicts_are_those_of_the_cpu(driver, strategy, inspect_all, pictures, expected, costs):
-    assert (
-        verdicts(inspect_all(pictures[:16], strategy=strategy, experiment=Experiment(costs=costs), **GPU)) == expected
-    )
-    assert driver.peak <= 520e6
-
-
-def test_cpu_and_gpu_work_side_by_side_on_one_backlog(driver, inspect_all, pictures, expected, costs):
-    options = {**GPU, "strategy": "late-binding", "executors": "cuda=1,cpu=1", "experiment": Experiment(costs=costs)}
-    found = inspect_all(pictures[:16], **options)
-    assert verdicts(found) == expected
 
 
 def test_a_gpu_has_two_batches_under_way_and_a_copy_lane_and_a_cpu_has_neither(driver, tiny, costs):
@@ -120,23 +96,6 @@ def test_a_line_after_another_may_have_most_of_the_gpu_again(tiny, pictures, cos
     for _ in range(2):
         with Inspector(board, store=store, experiment=Experiment(costs=costs), **GPU) as line:
             assert {result.error for result in line.stream(pictures[:2])} == {None}
-
-
-def test_a_gpu_that_is_lost_leaves_its_work_to_the_cpu(driver, tiny, pictures, expected, costs):
-    board, store = tiny
-    # A batch runs where it ends first: on the GPU, if the processor is far slower.
-    costs = copy(costs)
-    costs.by_variant = {
-        key: replace(cost, per_image_s=100 * cost.per_image_s) if key[0] == "cpu" else cost
-        for key, cost in costs.by_variant.items()
-    }
-    with Inspector(
-        board, store=store, experiment=Experiment(costs=costs), **{**GPU, "executors": "cuda=1,cpu=1"}
-    ) as line:
-        driver.troubles["run x"] = [DeviceLost("it fell off the bus")]
-        found = {result.request.image: result.verdict for result in line.stream(pictures[:16])}
-    assert found == expected
-    assert driver.lost
 
 
 def test_where_nothing_is_left_every_image_is_told_why(driver, tiny, pictures, costs):
@@ -212,6 +171,7 @@ def test_experts_lie_on_all_gpus_each_within_its_budget_and_results_are_those_of
     assert plan.cache.capacity_bytes == 100e6
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_lost_leaves_its_work_to_the_other(
     tiny: tuple[Path, Path], pictures: list[Picture], alone: dict[str, Result], gpus: list[FakeDriver]
 ) -> None:

@@ -11,8 +11,6 @@ from tiny_line import Call
 from apps.factory_line import line
 from coe.board import rules
 from coe.cli import inspect as inspect_cli
-from coe.core import Failure, FailureKind, Request, Result, Verdict
-from coe.pictures.finding import find
 from coe.store.store import Store
 
 ALWAYS_OK = """
@@ -84,71 +82,3 @@ def test_a_picture_that_cannot_be_decoded_is_no_pass(both: Run, tmp_path: Path) 
     ours, theirs, said = both("SN1/R1__C.png")
     assert (ours, theirs) == (3, 3)
     assert "board SN1: REVIEW (R2), 2 images, 1 of them not inspected" in said
-
-
-def test_a_board_without_a_picture_of_each_part_does_not_pass(
-    easy: tuple[Path, Path], tmp_path: Path, call: Call
-) -> None:
-    for name in ("SN1/R1__C.png", "SN2/R1__C.png", "SN2/R2__C.png"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        cv2.imwrite(str(tmp_path / name), np.full((60, 60, 3), 90, np.uint8))
-    (tmp_path / "SN3").mkdir()
-    parts = tmp_path / "parts.csv"
-    parts.write_text("refdes,component\nR1,C\nR2,C\n", encoding="utf-8")
-    given = ("--board", easy[0], "--store", easy[1], "--images", tmp_path, "--memory", "100MB", "--rate", "1000")
-    said = call(*given, "--parts", parts, command=line)
-    assert said.status == 1
-    assert "board SN1: REVIEW, 1 images, no picture of R2" in said.out
-    assert "board SN2: OK" in said.out
-    assert "board SN3: REVIEW, 0 images, no picture of R1, R2" in said.out
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (("--images", "nowhere"), "no such folder"),
-        (("--rate", "0"), "invalid _rate value"),
-        (("--rate", "nan"), "invalid _rate value"),
-        (("--memory", "lots"), "not an amount of memory"),
-        (("--store", "nowhere"), "1 of 1 experts"),
-        (("--board", "[/x].yaml"), "[/x].yaml"),
-    ],
-)
-def test_wrong_usage_is_a_sentence_and_status_2(
-    easy: tuple[Path, Path], tmp_path: Path, call: Call, options: tuple[str, str], says: str
-) -> None:
-    (tmp_path / "C").mkdir()
-    cv2.imwrite(str(tmp_path / "C" / "a.png"), np.full((60, 60, 3), 90, np.uint8))
-    said = call("--board", easy[0], "--store", easy[1], "--images", tmp_path, *options, command=line)
-    assert said.status == 2
-    assert says in said.words
-    assert "Traceback" not in said.err
-
-
-def result(serial: str, verdict: Verdict | None) -> Result:
-    failure = None if verdict else Failure(FailureKind.DEVICE, "lost")
-    return Result(Request(0, "C", "x", serial), verdict, (), 0.0, failure)
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "status"),
-    [
-        ([Verdict.OK], 0),
-        ([Verdict.OK, Verdict.NG], 1),
-        ([Verdict.REVIEW], 1),
-        ([Verdict.NG, None], 3),
-        ([None], 3),
-        ([], 0),
-    ],
-)
-def test_the_status_is_of_all_boards(verdicts: list[Verdict | None], status: int) -> None:
-    boards = [line.FinishedBoard(str(number), (result(str(number), one),)) for number, one in enumerate(verdicts)]
-    assert line.status(boards) == status
-
-
-def test_what_cannot_be_assigned_is_expected_too(tmp_path: Path) -> None:
-    (tmp_path / "SN1").mkdir()
-    for name in ("R1__C.png", "R2.png"):
-        (tmp_path / "SN1" / name).write_bytes(b"")
-    items, _ = find(tmp_path, {"C"})
-    assert [item.serial for item in items] == ["SN1", "SN1"]

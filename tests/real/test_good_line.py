@@ -47,6 +47,7 @@ def learned(fresh: Path, call: Call) -> Path:
     return fresh
 
 
+@pytest.mark.slow
 def test_an_expert_learns_from_good_parts_and_is_calibrated(learned: Path, call: Call) -> None:
     saved(learned / "verified" / "any" / "none", *(good(seed) for seed in range(50, 62)))
     saved(learned / "verified" / "any" / "strange", *(bad(good(seed)) for seed in range(70, 82)))

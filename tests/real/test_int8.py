@@ -2,7 +2,6 @@
 
 import functools
 import shutil
-import sys
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -148,13 +147,6 @@ def test_what_a_network_answers_keeps_its_form() -> None:
 
 
 @SMALL
-def test_an_expert_in_int8_is_sound_and_tells_how_far_it_agrees(prepared: Store, expert: Expert) -> None:
-    known = prepared.check(expert.weights).variants
-    assert (known["int8"].agreement.images, known["int8"].agreement.generated) == (12, False)
-    assert 0 < known["int8"].escalate_below <= 1
-
-
-@SMALL
 def test_a_manifest_tells_what_the_numbers_come_from(prepared: Store, expert: Expert) -> None:
     made_of = prepared.manifest(expert.weights).variants["int8"].calibration
     assert (made_of.pictures, made_of.source, made_of.learned) == (12, "noise", None)
@@ -207,14 +199,6 @@ def test_experts_of_one_body_begin_with_the_layers_that_stay_float_in_the_last(
     made_of = store.manifest("trunk/a").variants["int8"].calibration
     kept = frozenset(made_of.in_float)
     assert (len(kept), begun) == (2, [frozenset(), kept, kept, frozenset()])  # `d` has no body
-
-
-def test_int8_is_not_made_without_pictures(prepared: Store, tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    store.put("line/joint", kind="narrow", labels=CLASSIFIER.labels, input_size=64, state=trained(CLASSIFIER))
-    outcome = Preparer(store, ["int8", "q8"]).prepare("line/joint")
-    assert (list(outcome.failed), outcome.made) == (["int8"], ("q8",))
-    assert "--images" in outcome.failed["int8"]
 
 
 @pytest.mark.parametrize(
@@ -373,17 +357,6 @@ def test_each_expert_gets_its_own_pictures_alone(pictures: list[Path], tmp_path:
     said = prepare()
     assert (said.status, "line/lead has no int8" in said.words) == (0, True)  # nobody asked for it by name
     assert store.manifest("line/lead").variants.keys() == {"fp32", "q8"}
-
-
-def test_a_session_does_not_keep_the_bytes_of_its_model() -> None:
-    model = exported().SerializeToString()
-    before = sys.getrefcount(model)
-    network = OnnxNetwork(model, 1, "m")
-    assert sys.getrefcount(model) == before
-    batch = np.stack(images(CLASSIFIER, 2))
-    alone = OnnxNetwork(model, 1, "m", one_at_a_time=True).run(batch)
-    assert alone.shape == (2, 3)
-    torch.testing.assert_close(alone, network.run(batch))
 
 
 def test_a_model_newer_than_the_library_says_what_to_do() -> None:

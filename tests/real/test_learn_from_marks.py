@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -179,13 +178,6 @@ def test_an_expert_is_better_only_if_mcnemars_exact_test_says_so(
     assert (compared.only_after, compared.only_before, compared.is_better) == (only_after, only_before, is_better)
 
 
-def test_an_expert_that_lets_more_bad_parts_pass_is_not_better() -> None:
-    before, after = evaluation(*[False] * 9, True), evaluation(*[True] * 9, True)
-    worse = evaluation(*[True] * 9, False, bad=True)
-    assert lessons.LessonComparison(before, after).is_better
-    assert not lessons.LessonComparison(before, worse).is_better
-
-
 @pytest.mark.parametrize(("image", "word"), [("SN1/R0a__L.png", "scratched"), ("SN1/none.png", "good")])
 def test_a_word_that_says_nothing_teaches_nothing(
     place: Path, inspected: Path, run: Callable[..., int], image: str, word: str
@@ -213,19 +205,6 @@ def test_a_picture_that_two_people_call_otherwise_teaches_nothing(
     said = call("learn", *at, "--from", inspected, "--store", place / "store", command=experts_command)
     assert said.status != 2
     assert "L/dark/x.bmp = " in said.words
-
-
-def test_pictures_of_one_name_in_two_runs_are_compared_each_with_itself() -> None:
-    def named(judged: JudgedPicture, place: str) -> JudgedPicture:
-        asked = judged.asked
-        return replace(judged, asked=replace(asked, picture=replace(asked.picture, path=Path(place), name="run/a.png")))
-
-    def of_both(*right: bool) -> Evaluation:
-        judged = evaluation(*right).judged
-        return replace(evaluation(), judged=tuple(named(one, f"{n}/run/a.png") for n, one in enumerate(judged)))
-
-    compared = lessons.LessonComparison(of_both(True, False), of_both(False, True))
-    assert (compared.pictures, compared.only_after, compared.only_before) == (2, 1, 1)
 
 
 def test_nothing_marked_is_said_and_so_is_an_image_without_a_result_or_a_component(

@@ -1,6 +1,5 @@
 """What counts from submission, and what is decoded at once: lines whose device calculates nothing."""
 
-import asyncio
 import math
 import threading
 from collections.abc import Callable
@@ -50,25 +49,6 @@ def test_latency_and_lateness_count_from_submit(tiny, slow_decoding, image, with
     assert latencies.quantile_s(0.99) == 2.0
 
 
-def test_waiting_for_room_counts_too(tiny):
-    device = QuickDevice()
-    device.gate.clear()
-
-    async def wait_for_room(line, clock):
-        task = asyncio.ensure_future(line.inspect(LIGHT, "C", within_s=2.0))
-        clock[0] = 13.0
-        await asyncio.sleep(0)
-        device.gate.set()
-        return await task
-
-    with quick(tiny, device, inbox=1) as line:
-        clock = [10.0]
-        line._engine.now = lambda: clock[0]
-        line.submit(LIGHT, "C")
-        result = asyncio.run(wait_for_room(line, clock))
-    assert (result.latency_s, result.late) == (3.0, True)
-
-
 def pictures(folder: Path, sides: list[int]) -> list[Path]:
     paths = [folder / f"{number}.jpg" for number in range(len(sides))]
     for path, side in zip(paths, sides, strict=True):
@@ -104,19 +84,6 @@ def test_what_is_decoded_at_once_stays_within_its_budget_later_stages_too(tiny, 
     # Component A has two stages; each picture is decoded for both.
     assert len(seen) == 2 * len(paths)
     assert all(len(sizes) == 1 or sum(sizes) <= limit for sizes in seen)
-
-
-def test_two_that_fit_are_decoded_side_by_side(tiny, monkeypatch, tmp_path):
-    both, decode = threading.Barrier(2), ImageSource.decode
-
-    def together(source: ImageSource) -> object:
-        both.wait(60)
-        return decode(source)
-
-    monkeypatch.setattr(ImageSource, "decode", together)
-    with quick(tiny, memory="200MB") as line:
-        results = [future.result(60) for future in [line.submit(path, "C") for path in pictures(tmp_path, [600, 600])]]
-    assert {result.error for result in results} == {None}
 
 
 def test_small_images_do_not_pass_a_large_one_that_waits(tiny):

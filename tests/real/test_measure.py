@@ -18,7 +18,6 @@ from tables import with_slow_rows
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError, StoreError
 from coe.helpers.system import forget_file
-from coe.inspector import line_devices
 from coe.inspector.profile import KindProfile
 from coe.profiler.measure import CannotMeasure, MeasuredExpert, Target, measure
 from coe.runtime.processor import on_fresh_thread
@@ -207,16 +206,6 @@ def test_nothing_stays_in_memory(store: Store):
     measured(CLASSIFIER, store, limit_s=0.5)
     measured(DETECTOR, store, limit_s=0.5)
     assert weights() <= before
-
-
-@pytest.mark.usefixtures("measures_itself")
-def test_a_start_looks_in_the_same_way(store: Store):
-    device = line_devices.make({"cpu": 1}, store, {"narrow": kinds.resolve("narrow")}, {"cpu": 1})["cpu"]
-    quick = device.measure(CLASSIFIER)
-    long = measured(CLASSIFIER, store)
-    assert quick.weights_bytes == long.weights_bytes
-    assert 4 <= quick.max_batch <= 32
-    assert quick.activation_bytes == pytest.approx(long.activation_bytes, rel=1.0)
 
 
 def test_a_file_that_was_forgotten_is_told_from_one_in_memory(tmp_path: Path):

@@ -10,7 +10,6 @@ from tiny_line import Call
 from apps.demo import own_photographs
 from coe.board import rules
 from coe.cli import board_command, experts_command, inspect
-from coe.placement import parse_recipe
 from coe.store.store import Store
 
 PAGE = pages.ROOT / "docs" / "own-board.md"
@@ -58,8 +57,3 @@ def test_the_page_can_be_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert Store(None).manifest("line8/Y3225-25M").version == 3, "learned, learned again, and gone back"
     for page in ("line8/evaluation.html", "line8/run/report.html", "line8/shift1/report.html"):
         assert Path(page).is_file(), page
-
-
-def test_the_recipe_of_the_page_can_be_read() -> None:
-    (recipe,) = [block for block in pages.blocks(PAGE) if block.text.startswith("recipe:")]
-    assert parse_recipe(Path("r.yaml"), recipe.text.encode()).held

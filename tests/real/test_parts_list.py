@@ -60,9 +60,3 @@ def test_a_list_of_another_board_is_refused_at_once(tiny, tmp_path, call):
     )
     assert said.status == 2
     assert "the parts list names 1 component(s) that board 'tiny' does not have: 'Z'" in said.words
-
-
-def test_a_strategy_that_does_not_look_ahead_refuses_a_list(tiny):
-    board, store = tiny
-    with pytest.raises(ConfigError, match="does not look ahead"):
-        Inspector(board, store=store, strategy="coserve", parts=[PlacedPart("A", "R1")])

@@ -31,6 +31,7 @@ def on_a_poor_system(*arguments: object, path: Path | None = None) -> subprocess
     )
 
 
+@pytest.mark.slow
 def test_every_module_of_the_framework_can_be_imported(tmp_path: Path) -> None:
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")

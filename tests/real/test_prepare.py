@@ -26,7 +26,6 @@ CLASSIFIER = Expert("joint", "narrow", ("ok", "bad", "gone"), 64, "line/joint")
 DETECTOR = Expert("bridge", "narrow_boxes", ("bridge", "gap"), 96, "line/bridge")
 FULL_WIDTH = Expert("body", "resnet18", ("ok", "bad"), 64, "line/body")
 YOLO = Expert("mark", "yolov5n", ("mark", "scratch"), 96, "line/mark")
-BOTH = pytest.mark.parametrize("expert", [CLASSIFIER, DETECTOR], ids=["narrow", "narrow_boxes"])
 ALL = ("fp32", "fp16", "q8")
 
 
@@ -93,18 +92,6 @@ def test_a_folded_network_says_the_same(expert):
         expected = kind.forward(network(kind, expert, state), images)
         folded = kind.forward(network(kind, expert, found.state, found.pairs), images)
     assert float((expected - folded).abs().max()) <= 1e-4 * max(1.0, float(expected.abs().max()))
-
-
-@BOTH
-def test_a_prepared_expert_is_sound_and_tells_how_far_it_agrees(prepared, expert):
-    sound(prepared, expert)
-
-
-def test_a_kind_is_called_as_the_manifest_calls_it_and_not_as_its_class_does(tmp_path):
-    store = Store(tmp_path / "store")
-    store.put("line/own", kind="narrow:Narrow", labels=CLASSIFIER.labels, input_size=64, state=weights(CLASSIFIER))
-    assert Preparer(store, ALL, allow_kinds=["narrow"]).prepare("line/own").made == ALL
-    store.check("line/own")
 
 
 @pytest.mark.slow
@@ -250,13 +237,6 @@ def test_the_command_says_what_is_wrong(store, monkeypatch, capsys, tmp_path):
     assert "holds no experts" in capsys.readouterr().err
     assert run(monkeypatch, "prepare", "line/joit", "--store", store.root) == 1
     assert "did you mean 'line/joint'" in capsys.readouterr().err
-
-
-def test_a_file_kind_is_skipped_with_a_word(store, monkeypatch, capsys, tmp_path):
-    (tmp_path / "model.onnx").write_bytes(b"onnx")
-    store.put("line/mark", kind="onnx", labels=["ok"], input_size=32, file=tmp_path / "model.onnx")
-    assert run(monkeypatch, "prepare", "line/mark", "--store", store.root) == 0
-    assert "line/mark: skipped, kind 'onnx' runs its file as it is" in capsys.readouterr().err
 
 
 def test_import_prepares_by_itself_unless_told_not_to(monkeypatch, tmp_path):

@@ -125,15 +125,6 @@ def test_a_given_reference_comes_with_the_picture(line_files: tuple[Path, Store]
     assert damaged.failure.reason.startswith("the reference ")
 
 
-def test_a_caller_may_reuse_the_buffer_of_a_reference(line_files: tuple[Path, Store]) -> None:
-    board, store = line_files
-    buffer = part(3)
-    with Inspector(board, store=store, **OPTIONS) as line:
-        future = line.submit(part(3), "U2", order="RGB", reference=buffer)
-        buffer[:] = 0
-        assert future.result().verdict is Verdict.OK
-
-
 def test_a_missing_reference_is_an_error_at_start(line_files: tuple[Path, Store]) -> None:
     board, store = line_files
     board.write_text(BOARD.replace("reference: U1", "reference: U7"), encoding="utf-8")
@@ -149,15 +140,6 @@ def test_a_reference_that_nothing_compares_with_is_an_error_at_start(tiny: tuple
     board.write_text(tiny[0].read_text().replace("A: {count: 5,", "A: {count: 5, reference: A,"), encoding="utf-8")
     with pytest.raises(RulesError, match="'A' has a reference, and none of its experts compares with one"):
         Inspector(board, store=tiny[1], profile=None)
-
-
-def test_a_line_keeps_to_the_reference_that_it_was_opened_with(line_files: tuple[Path, Store]) -> None:
-    board, store = line_files
-    with Inspector(board, store=store, **OPTIONS) as line:
-        References(store).put("pairs/U1", learn({"other": part(9)}).encoded("changed meanwhile"))
-        assert line.submit(part(), "U1", order="RGB").result().verdict is Verdict.OK
-    with Inspector(board, store=store, **OPTIONS) as line:
-        assert line.submit(part(), "U1", order="RGB").result().verdict is Verdict.REVIEW
 
 
 def test_experts_with_a_reference_have_blobs_and_variants_like_others(
@@ -268,15 +250,6 @@ def test_the_command_makes_references_and_names_what_it_leaves_out(
     assert "its checksum differs" in verified.words
     with pytest.raises(StoreError, match="its checksum differs"):
         Inspector(board, store=store, **OPTIONS)
-
-
-def test_a_store_of_references_alone_is_verified_too(tmp_path: Path, call: Call) -> None:
-    store = Store(tmp_path / "store")
-    assert "holds no experts" in call("verify", "--store", store.root, command=experts_command).words
-    References(store).put("pairs/U1", learn({"good": part()}).encoded("a test"))
-    verified = call("verify", "--store", store.root, command=experts_command)
-    assert verified.status == 0
-    assert verified.out.splitlines()[-1] == "1 sound, 0 damaged"
 
 
 def test_the_command_says_what_is_missing(line_files: tuple[Path, Store], tmp_path: Path, call: Call) -> None:

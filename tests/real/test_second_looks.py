@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 
 from coe import Inspector
-from coe.errors import ConfigError
 from coe.inspector import line_devices
 from coe.inspector.line_options import LineOptions
 from coe.lab.measured_run import all_at_once, measured_run, predict
@@ -102,8 +101,3 @@ def test_a_measured_run_is_foretold_with_its_second_looks(prepared, pictures):
     foretold = predict(done)
     assert (done.row.strategy, foretold.strategy) == ("coserve mixed", "coserve mixed (predicted)")
     assert (foretold.images, foretold.errors) == (len(pictures), 0)
-
-
-def test_an_unknown_precision_is_refused_before_anything_is_read(tmp_path):
-    with pytest.raises(ConfigError, match=r"'mixd'.*'mixed'"):
-        Inspector("demo", store=tmp_path, precision="mixd")

@@ -60,20 +60,6 @@ def test_it_says_what_the_quantised_model_says_bit_for_bit(expert: Expert, in_fl
             assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("in_float", [0, 3])
-@pytest.mark.parametrize("expert", [JOINT, BRIDGE], ids=["narrow", "narrow_boxes"])
-def test_its_weights_lie_beside_it_and_nothing_in_it_is_of_this_processor(expert: Expert, in_float: int) -> None:
-    made = fused(quantised(expert, in_float))
-    domains = {node.domain for node in made.graph.node} | {one.domain for one in made.opset_import}
-    assert domains <= {"", "com.microsoft"}
-    _, beside = divided(made)
-    assert {weight.dtype for weight in beside.values()} == {torch.int8}
-    convolutions = [node for node in made.graph.node if node.op_type == "QLinearConv"]
-    assert len(beside) >= len(convolutions) > 0
-    # Pixels lie beside each other already, so that no opening turns the graph round.
-    assert all(any(one.name == "channels_last" and one.i for one in node.attribute) for node in convolutions)
-
-
 def test_a_weight_that_the_blob_lacks_is_an_error() -> None:
     model, beside = divided(fused(quantised(JOINT)))
     beside.popitem()

@@ -10,7 +10,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from lamp import BOARD, lamp_board
+from lamp import lamp_board
 from tiny_line import Call
 
 from coe.cli import inspect as inspect_cli
@@ -144,16 +144,6 @@ def test_what_is_done_is_moved_and_an_earlier_picture_of_the_name_stays(watch, i
     assert "data:image" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8"), "from where it was moved"
 
 
-def test_what_has_an_error_is_not_moved_and_is_inspected_once_the_board_is_mended(watch, into, tmp_path) -> None:
-    (into / "SN1" / "R1__M.png").write_bytes(picture(BRIGHT))
-    assert watch("--done", tmp_path / "done") == 3
-    assert [path.name for path in into.rglob("*.png")] == ["R1__M.png"]
-    mended = tmp_path / "mended.yaml"
-    mended.write_text(BOARD + "  M: {inspect: lamp, then: {dark: NG, bright: OK}}\n", encoding="utf-8")
-    assert watch("--done", tmp_path / "done", "--board", mended, "--out", tmp_path / "out2") == 0
-    assert (tmp_path / "done" / "SN1" / "R1__M.png").exists()
-
-
 def test_what_cannot_be_moved_now_is_moved_later(
     watch, into, tmp_path, writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,15 +190,6 @@ def test_a_board_is_closed_by_its_parts_list_and_lacks_what_never_came(watch, in
     boards = {row["serial"]: row for row in rows(tmp_path / "out", "boards.jsonl")}
     assert (boards["SN1"]["closed"], boards["SN1"]["verdict"]) == ("complete", "OK")
     assert (boards["SN2"]["closed"], boards["SN2"]["verdict"], boards["SN2"]["lacking"]) == ("quiet", "REVIEW", ["R2"])
-
-
-def test_the_end_of_a_watch_closes_boards_that_are_open_still(watch, into, tmp_path) -> None:
-    (into / "SN1" / "R1__L.png").write_bytes(picture(BRIGHT, seed=1))
-    assert watch() == 0
-    (into / "SN1" / "R2__L.png").write_bytes(picture(DARK, seed=2))
-    assert watch("--quiet-time", "60min") == 1
-    last = rows(tmp_path / "out", "boards.jsonl")[-1]
-    assert (last["verdict"], last["pictures"], last["closed"]) == ("NG", 2, "ended")
 
 
 def test_a_folder_that_goes_away_and_comes_back_is_gone_on_with(watch, into, tmp_path, writer) -> None:

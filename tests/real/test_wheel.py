@@ -86,6 +86,7 @@ json.dump(said, sys.stdout)
 """
 
 
+@pytest.mark.slow
 def test_without_an_extra_its_commands_say_what_to_install(tmp_path: Path) -> None:
     commands = ["serve init folder --board demo", "bench serve --parts intake", "inspect --help", "experts --help"]
     run_hiding = [sys.executable, "-c", HIDING, *commands]

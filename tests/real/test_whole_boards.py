@@ -13,14 +13,10 @@ from drawn_boards import PARTS, UM, Pose, disc, draw, layout, recipe, table, tru
 from PIL import Image
 from tiny_line import Call
 
-from coe import Inspector
-from coe.board.completeness import Expected
 from coe.board.parts_list import BoardPart
 from coe.cli import experts_command, inspect
-from coe.cli.placing import foreseen
 from coe.core import Result, Verdict
 from coe.errors import ConfigError
-from coe.inspector.line_options import LineOptions
 from coe.placement import read_board
 from coe.placement.run_source import WholeBoards
 from coe.results.records import read
@@ -108,15 +104,6 @@ def test_a_unit_with_a_bad_mark_is_skipped_by_name_and_never_ok(tiny, tmp_path: 
     assert "skipped, and not inspected" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
 
 
-def test_placements_are_the_parts_list_of_a_strategy_that_looks_ahead() -> None:
-    drawn = layout()
-    expected = Expected.of_parts(drawn.parts, "placements")
-    line, several = LineOptions.of("b"), LineOptions.of("b", cluster="auto")
-    assert foreseen(expected, line) == drawn.parts
-    blind = LineOptions.of("b", strategy="coserve")
-    assert foreseen(expected, blind) == foreseen(expected, several) == foreseen(None, line) == ()
-
-
 @pytest.mark.parametrize(
     ("more", "complaint"),
     [
@@ -148,14 +135,6 @@ def test_two_pictures_of_one_serial_are_refused(tmp_path: Path) -> None:
         save(tmp_path / name, draw(layout()))
     with pytest.raises(ConfigError, match=r"two pictures have the serial 'S1': a/S1\.png and b/S1\.jpg"):
         WholeBoards(layout(), tmp_path)
-
-
-def test_units_of_two_panels_never_share_a_serial(tmp_path: Path) -> None:
-    units = {"b-c": {"at": [0, 0]}, "c": {"at": [1, 0]}}
-    for name in ("A.png", "A-b.png"):
-        save(tmp_path / name, draw(layout()))
-    with pytest.raises(ConfigError, match=r"two pictures have the serial 'A-b-c': A-b\.png and A\.png"):
-        WholeBoards(layout([PARTS[0]], panel={"units": units}), tmp_path)
 
 
 @pytest.mark.parametrize("name", ["S2.png.part", ".in.S2.png.", ".S2.png.Xa1b", "S2", "S2.cr2", "S2.tmp", "S2.bmp~"])
@@ -223,15 +202,6 @@ def test_the_overlay_is_written_for_a_person(tiny, tmp_path: Path, call: Call) -
     assert "torn.png: the picture of the board" in said.words
     said = call("overlay", tmp_path / "S1.png", "--board", tiny[0], command=experts_command)
     assert "give --recipe: where the components lie on a board" in said.words
-
-
-def test_an_inspector_takes_the_pictures_of_a_board(tiny) -> None:
-    drawn = layout()
-    with Inspector(tiny[0], store=tiny[1], parts=drawn.parts, threads=1, profile=None, memory="100MB") as line:
-        board = read_board(draw(drawn), drawn, "SN1")
-        results = [*board.results(), *line.stream(board.pictures(within_s=100))]
-    assert sorted(result.request.refdes for result in results) == [part.refdes for part in PARTS]
-    assert {result.request.serial for result in results} == {"SN1"}
 
 
 def test_crops_become_photographs(tiny, tmp_path: Path, call: Call) -> None:

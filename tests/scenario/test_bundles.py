@@ -17,7 +17,7 @@ from coe.scheduler import policies
 from coe.scheduler.backlog import Group
 from coe.scheduler.events import Command, Event, Evict, Load, Run, Why
 from coe.scheduler.executor import Executor
-from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec, joined
+from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.policies.base import Eviction, Need, Policy, Select, World
 from coe.scheduler.policies.coserve import COSERVE
 from coe.scheduler.policies.late_binding import Ready
@@ -48,11 +48,6 @@ def test_a_bundle_that_cannot_work_is_refused(
         replace(base, name="mine", **changes)
     assert re.findall(r"'([a-z-]+)'", str(caught.value))[:2] == ["mine", policy]
     assert set(re.findall(r"'([a-z-]+)'", str(caught.value))[2:]) == helpers
-
-
-def test_a_policy_that_does_not_exist_is_refused_where_it_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"^there is no eviction policy 'lrv'; did you mean 'lru'\?"):
-        Strategy("mine", eviction="lrv")
 
 
 def test_an_expert_that_came_on_demand_runs_before_another_takes_its_place() -> None:
@@ -228,19 +223,6 @@ def test_nor_does_one_whose_policies_do_not_state_their_needs(
 
 
 # Pools
-
-
-def test_the_controller_has_the_pools_that_its_strategy_works_with() -> None:
-    given = pools_of(2, 24, 4)
-    for strategy, plan in (("coserve", given), ("late-binding", joined(given))):
-        line = VirtualLine(board({"A": 1}), {"a": cost()}, given, strategy=strategy)
-        assert line.controller.plan == plan
-        assert list(line.controller.pools) == [pool.id for pool in plan.pools]
-
-
-def test_pools_that_are_joined_already_stay_as_they_are() -> None:
-    line = VirtualLine(board({"A": 1}), {"a": cost()}, joined(pools_of(2, 24, 4)), strategy="late-binding")
-    assert line.controller.plan == joined(pools_of(2, 24, 4))
 
 
 def test_a_strategy_says_what_it_does_by_its_policies() -> None:

@@ -82,19 +82,6 @@ def test_a_box_that_goes_or_comes_costs_no_image(
     assert run.experts_moved > 0
 
 
-def test_the_same_run_is_the_same(small: Scene, three: ClusterRun) -> None:
-    again = cluster_run(small, 3)
-    assert again.answered_s == three.answered_s
-    for box, metrics in again.boxes.items():
-        assert replace(metrics, control_s=0) == replace(three.boxes[box], control_s=0)
-
-
-def test_more_boxes_are_faster_and_none_beats_the_bound(small: Scene, alone: ClusterRun, three: ClusterRun) -> None:
-    assert three.makespan_s < alone.makespan_s
-    for boxes, run in ((1, alone), (3, three)):
-        assert run.makespan_s >= small.least(boxes).makespan_s
-
-
 def test_a_slow_network_makes_it_slower_and_changes_no_verdict(
     small: Scene, alone: ClusterRun, three: ClusterRun
 ) -> None:
@@ -103,14 +90,6 @@ def test_a_slow_network_makes_it_slower_and_changes_no_verdict(
     check(run, small, alone, 3)
     assert run.makespan_s > three.makespan_s
     assert run.images_moved < 1.2 * len(small.workload.arrivals)
-
-
-def test_one_box_of_a_cluster_does_what_it_does_alone(small: Scene, alone: ClusterRun) -> None:
-    """All that the head adds to one box is the network."""
-    scene = replace(small, network=SimulatedNetwork(latency_s=0.0, bytes_per_s=1e15))
-    near = cluster_run(scene, 1)
-    assert near.makespan_s == pytest.approx(alone.makespan_s, rel=0.05)
-    assert near.switches == pytest.approx(alone.switches, rel=0.05)
 
 
 def test_a_simulated_box_loads_first_experts_that_come_with_other_rules() -> None:

@@ -239,24 +239,6 @@ def test_a_batch_that_was_running_runs_again_elsewhere():
     assert [result.latency_s for result in line.results.values()] == [pytest.approx(1.5)] * 2
 
 
-def test_where_no_device_is_left_the_reason_is_said():
-    line = line_of_two(devices=("cuda",))
-    arrive(line, 10.0, "AB")
-    line.lose(10.1, "cuda")
-    inspect(line, (12.0, "C"))
-    assert {result.error for result in line.results.values()} == {"cuda was lost: it fell off the bus"}
-    assert not any(line.controller.pools["cuda0"].by_arrival())
-
-
-def test_losing_a_device_twice_is_losing_it_once():
-    line = line_of_two()
-    arrive(line, 10.0, "ABC")
-    line.lose(10.1, "cuda")
-    line.lose(10.2, "cuda")
-    line.run()
-    assert [result.verdict for result in line.results.values()] == [Verdict.OK] * 3
-
-
 @pytest.mark.parametrize("devices", [("cuda",), ("cuda", "cpu")])
 def test_images_that_are_due_are_answered_too(devices):
     line = line_of_two("late-binding", devices=devices)

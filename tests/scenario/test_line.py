@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 from lines import ENGINE, board, cost, inspect, line_of, log_of
 
-from coe.errors import ConfigError
 from coe.scheduler.controller import Controller
 
 
@@ -119,19 +118,6 @@ def test_the_oldest_goes_first_once_all_are_urgent() -> None:
         "cpu0 run a x1",
         "cpu0 run a x1",
     ]
-
-
-@pytest.mark.parametrize("bound_s", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_bound_that_is_no_time_is_refused(bound_s: float) -> None:
-    with pytest.raises(ConfigError, match=r"an image can wait at most a number of seconds above 0, not "):
-        line_of(board({"A": 1}), 24, strategy="late-binding", max_wait_s=bound_s)
-
-
-def test_a_bound_that_nobody_would_look_at_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match=r"strategy 'coserve' looks at neither ages nor due times, .* use late-binding"
-    ):
-        line_of(board({"A": 1}), 24, strategy="coserve", max_wait_s=5.0)
 
 
 def test_usage_that_drifts_is_noticed() -> None:

@@ -10,7 +10,6 @@ from lines import ENGINE, arrive, board, cost, inspect, line_of, log_of
 from coe.board.rules import Rules
 from coe.lab.machine import SimulatedMachine
 from coe.lab.simulated import all_contenders, contender, simulated_run
-from coe.lab.strategies.paths import layers
 from coe.lab.workloads.workload import task
 from coe.scheduler.events import Why
 from coe.scheduler.executor import Executor
@@ -76,14 +75,6 @@ def test_hobbit_loads_the_next_layer_while_an_image_runs() -> None:
     assert loads(line, Why.SPECULATIVE) == ["y"]
 
 
-def test_hobbit_counts_anew_with_each_board() -> None:
-    line = line_of(board({"A": 4, "B": 3, "C": 2, "D": 1}), 34, strategy="hobbit")
-    for at_s, (letter, serial) in enumerate([("C", "1"), ("C", "1"), ("A", "2"), ("B", "2"), ("D", "2")]):
-        line.arrive(10.0 + 2 * at_s, letter, serial=serial)
-    line.run()
-    assert [what for _, what in log_of(line, after=18.0)][:1] == ["cpu0 evict c"]
-
-
 def test_duoserve_loads_what_followed_before() -> None:
     line = line_of(board({"A": 4, "B": 3, "C": 2, "D": 1}), 24, strategy="duoserve")
     for at_s, letter in enumerate("CDCDC"):
@@ -120,10 +111,6 @@ def test_emoe_runs_first_what_has_least_slack_with_its_path() -> None:
     # b is due later than c, but y comes after it.
     runs = [what for _, what in log_of(line, after=10.0) if " run " in what]
     assert runs[:3] == ["cpu0 run a x1", "cpu0 run b x1", "cpu0 run c x1"]
-
-
-def test_a_layer_is_one_more_than_the_highest_of_the_predecessors() -> None:
-    assert layers(board({"A": 1, "B": 1}, {"a": "y", "b": "x", "x": "y"}).graph) == {"a": 0, "b": 0, "x": 1, "y": 2}
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from coe.core import Finding, Request
+from coe.core import Request
 from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
@@ -12,7 +12,7 @@ from coe.scheduler.events import Command, Event, Evict, Load, Reply, Run
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import strategy
 from coe.sim.agenda import Arrival
-from coe.sim.oracle import RecordedOracle, SampledOracle
+from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator, Speeds
 from coe.testing import rules_from
 
@@ -150,14 +150,6 @@ def test_executors_share_their_device() -> None:
     assert shared.lines[2:] == [(0, "c0 run a x1"), (0.5, "c1 run b x1"), (1.5, "reply 0"), (2.0, "reply 1")]
 
 
-def test_the_same_run_twice_is_the_same_run() -> None:
-    cpu = Cost(per_image_s=0.3, base_s=0.1, load_s=1, weights_bytes=10, activation_bytes=1)
-    arrivals = [(0.05 * number, "ABCABAACB"[number % 9]) for number in range(60)]
-    plan = plan_of(("c0", "cpu", 11), ("c1", "cpu", 21))
-    first, second = (simulate(plan, {"cpu": cpu}, arrivals)[0].lines for _ in range(2))
-    assert first == second
-
-
 def test_the_oracle_says_the_same_whatever_was_asked_before_and_follows_the_shares() -> None:
     forward, backward = SampledOracle(BOARD, seed=1), SampledOracle(BOARD, seed=1)
     requests = [Request(number, "A") for number in range(4000)]
@@ -165,13 +157,6 @@ def test_the_oracle_says_the_same_whatever_was_asked_before_and_follows_the_shar
     assert said == [backward.find(request, "a").label for request in reversed(requests)][::-1]
     assert said.count("ok") / len(said) == pytest.approx(0.75, abs=0.03)
     assert said != [SampledOracle(BOARD, seed=2).find(request, "a").label for request in requests]
-
-
-def test_what_was_recorded_is_said_again() -> None:
-    found = Finding("a", "fp32", "bad", 0.9)
-    oracle = RecordedOracle({3: {"a": found}}, SampledOracle(BOARD))
-    assert oracle.find(Request(3, "A"), "a") is found
-    assert oracle.find(Request(4, "A"), "a") == SampledOracle(BOARD).find(Request(4, "A"), "a")
 
 
 def test_a_copy_that_is_still_being_read_is_waited_for() -> None:

@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tables import with_slow_rows
 from tiny_line import Call
 
 from apps.demo import own_board
@@ -259,7 +260,8 @@ def test_marks_alone_tell_how_a_board_lies_whose_parts_are_drawn_otherwise(broug
 
 
 @pytest.mark.parametrize(
-    ("is_mirrored", "why"), [(False, "the board is not found"), (True, "its parts lie as in a mirror")]
+    ("is_mirrored", "why"),
+    with_slow_rows([(True, "its parts lie as in a mirror"), (False, "the board is not found")], fast=1),
 )
 def test_a_picture_without_the_board_is_said_to_be_without_it(
     call: Call, brought: tuple[Path, list[Numbers]], folder: Path, is_mirrored: bool, why: str
@@ -275,7 +277,7 @@ def test_a_picture_without_the_board_is_said_to_be_without_it(
     assert "TODO" in (folder / "own" / "recipe.yaml").read_text(encoding="utf-8").split("outline")[0]
 
 
-@pytest.mark.parametrize(("shown", "status"), [(2, 0), (3, 2), (4, 2)])
+@pytest.mark.parametrize(("shown", "status"), with_slow_rows([(3, 2), (2, 0), (4, 2)], fast=1))
 def test_points_that_a_person_shows_do_not_hide_that_a_picture_is_mirrored(
     call: Call, brought: tuple[Path, list[Numbers]], folder: Path, shown: int, status: int
 ) -> None:

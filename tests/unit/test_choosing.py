@@ -326,6 +326,7 @@ def test_a_component_that_is_not_there_has_no_polarity(run: Callable[..., Said],
     assert "known: R1" in said.err
 
 
+@pytest.mark.slow
 def test_pictures_of_twelve_bits_are_learned_with_the_option_that_their_error_names(
     run: Callable[..., Said], tmp_path: Path
 ) -> None:
@@ -386,6 +387,7 @@ def test_pictures_that_do_not_make_sense_are_refused(
     assert not (tmp_path / "b.yaml").exists()
 
 
+@pytest.mark.slow
 def test_the_same_picture_under_two_labels_is_refused_and_named(run: Callable[..., Said], tmp_path: Path) -> None:
     pictures = [noisy(part(), seed) for seed in range(6)]
     saved(tmp_path / "photos" / "C1" / "good", *pictures)

@@ -112,6 +112,7 @@ def listed(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_training_draws_into_no_pair_that_is_held_out(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Path] = []
 

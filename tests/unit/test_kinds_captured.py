@@ -11,8 +11,7 @@ KINDS = {type(kind): kind for kind in map(kinds.resolve, kinds.names()) if isins
 """One kind of each class."""
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-@pytest.mark.parametrize("alternates", [1, 3])
+@pytest.mark.parametrize(("alternates", "dtype"), [(1, torch.float32), (3, torch.float16)])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
 def test_a_forward_needs_no_numbers_and_no_memory_of_the_host(
     kind: kinds.NetworkKind, alternates: int, dtype: torch.dtype

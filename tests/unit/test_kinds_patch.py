@@ -240,6 +240,7 @@ def test_a_part_that_is_small_in_its_pictures_is_told(learn: Learn) -> None:
     assert not [remark for remark in learn([surface(seed) for seed in range(12)]).remarks if "crop" in remark]
 
 
+@pytest.mark.slow
 def test_a_part_that_fills_five_hundredths_of_its_pictures_is_told(backbone: Path, tmp_path: Path) -> None:
     def at(seed: int, side: int) -> Pixels:
         picture = np.full((4 * SIDE, 4 * SIDE, 3), (40, 110, 60), np.uint8)
@@ -320,6 +321,7 @@ def test_series_of_a_few_parts_are_not_two_looks(learn: Learn, pictures: list[Pi
     assert learn(pictures).looks == looks
 
 
+@pytest.mark.slow
 def test_it_tells_which_pictures_show_one_part(backbone: Path) -> None:
     plan = TrainingPlan(Path(), Path(), epochs=1, batch=1, learning_rate=0.1, threads=1, init=backbone)
 
@@ -333,6 +335,7 @@ def test_it_tells_which_pictures_show_one_part(backbone: Path) -> None:
     assert len(set(parts_of(3))) == 8
 
 
+@pytest.mark.slow
 def test_two_looks_without_a_reference_have_limits_of_their_own(learn: Learn, monkeypatch: pytest.MonkeyPatch) -> None:
     pictures = [part(seed, at=(20, 30)) for seed in range(10)] + [loose(seed) for seed in range(8)]
     trained = learn(pictures)
@@ -540,6 +543,7 @@ def test_what_was_exported_comes_back_with_its_looks_unless_it_needs_its_referen
     assert (refused.status, "reference" in refused.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_bad_pictures_calibrate_and_evaluate_it(call: Call, tmp_path: Path, learned: Trained) -> None:
     board, store = tmp_path / "line7.yaml", Store(tmp_path / "store")
     board.write_text(BOARD)

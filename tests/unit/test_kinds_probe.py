@@ -12,6 +12,7 @@ import torch
 from golden_parts import bad, findings_of, good, moved, noisy, part
 from PIL import Image
 from safetensors.torch import save_file
+from tables import with_slow_rows
 from tiny_line import Call, Said
 
 from coe.cli import experts_command
@@ -145,7 +146,7 @@ def dotted(seed: int) -> np.ndarray:
     return picture
 
 
-@pytest.mark.parametrize("drawn", [other, dotted])
+@pytest.mark.parametrize("drawn", with_slow_rows([dotted, other], fast=1))
 def test_good_pictures_of_another_part_that_are_many_are_named(
     backbone: Path, tmp_path: Path, drawn: Callable[[int], np.ndarray]
 ) -> None:
@@ -332,7 +333,9 @@ def test_a_finding_against_a_part_shows_where(blots: Trained) -> None:
     assert abs((column + 0.5) * 160 / finding.heat.columns - 50) <= 40
 
 
-@pytest.mark.parametrize("size", [64, 72])  # maps of even sides alone, and odd ones, of which paddings are computed
+@pytest.mark.parametrize(
+    "size", with_slow_rows([72, 64], fast=1)
+)  # maps of even sides alone, and odd ones, of which paddings are computed
 def test_it_can_be_exported_for_int8_and_its_distances_and_paddings_stay_float(blots: Trained, size: int) -> None:
     expert = replace(EXPERT, input_size=size)
     folded = fold(probe, expert, blots.state)

@@ -88,6 +88,7 @@ def test_the_same_plan_gives_the_same_weights_and_leaves_the_world_as_it_was(tmp
     assert torch.equal(torch.get_rng_state(), drawn)
 
 
+@pytest.mark.slow
 def test_products_in_bf16_train_other_weights_and_these_are_fp32(tmp_path):
     root = folder(tmp_path / "d", {"bright": 12, "dark": 12})
     exact, rounded = (SMALL.train(CHIP, plan(root, epochs=12, bf16=bf16), silent) for bf16 in (False, True))

@@ -91,6 +91,7 @@ def test_it_takes_the_exam(trained: Trained, backbone: Path, tmp_path: Path) -> 
     assert Shown.TURNED not in {item.item for item in of_turned.exam.items}, "it learned that parts may lie so"
 
 
+@pytest.mark.slow
 def test_bad_pictures_among_the_good_are_left_out_and_named(backbone: Path, tmp_path: Path) -> None:
     trained = learn(folder(tmp_path, 20, wrong=2), backbone, freeze=FROZEN)
     assert trained.exam is not None
@@ -158,6 +159,7 @@ def test_folded_and_in_half_precision_it_says_the_same(trained: Trained, dtype: 
     assert folded.pairs
 
 
+@pytest.mark.slow
 def test_in_int8_its_distances_stay_float(trained: Trained) -> None:
     folded = fold(efficientnet_lite0, EXPERT, trained.state)
     module = network(efficientnet_lite0, EXPERT, folded.state, folded.pairs)

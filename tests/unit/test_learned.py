@@ -103,7 +103,7 @@ def test_the_store_keeps_the_digests_through_every_change(tmp_path: Path) -> Non
         store.learned("shop/chip")
 
 
-@pytest.mark.parametrize("kind", [PatchPart(), difference])
+@pytest.mark.parametrize("kind", [pytest.param(PatchPart(), marks=pytest.mark.slow), difference])
 def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path, kind: object, backbone: Path) -> None:
     expert, start = (GOOD, backbone) if isinstance(kind, PatchPart) else (DIFFERENT, None)
 
