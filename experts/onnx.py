@@ -69,7 +69,7 @@ class Onnx(FileKind):
 
         session = _Session(path, 1)
         described = session.description
-        is_classifier, shape = described.rank == _OF_SCORES, session.shape
+        is_classifier, shape = described.rank == _OF_SCORES and not session.runs_alone, session.shape
         columns = shape[-1] or 0 if is_classifier and len(shape) == _OF_SCORES else 0
         return onnx_reading.read(
             path, session.metadata, session.entry, session.labels, columns=columns, is_classifier=is_classifier
@@ -169,7 +169,7 @@ class _Session:
             raise StoreError(f"{path}: {_refusal(path, first_line(error), library_version())}") from error
         self._outputs = self._session.get_outputs()
         self.entry = Entry.of(path, self._session.get_inputs())
-        self._runs_alone = onnx_forms.chooses(self._outputs)
+        self.runs_alone = onnx_forms.chooses(self._outputs)
         rank = onnx_forms.rank_of(self._outputs, self.entry)
         self.description = Description(self.entry.size, self.entry.batch, rank)
         self.shape = tuple(size if isinstance(size, int) else None for size in self._outputs[0].shape)
@@ -212,7 +212,7 @@ class _Session:
     def _run(self, images: Image, names: Sequence[str], *, alone: bool = False) -> list[tuple[int, dict[str, Any]]]:
         """Return how many pictures each run had, and the outputs of these names."""
         values = self._values(images)
-        one_by_one = alone or self._runs_alone or not self.entry.has_batch
+        one_by_one = alone or self.runs_alone or not self.entry.has_batch
         step = 1 if one_by_one else self.entry.batch or len(values)
         chunks = [values[start : start + step] for start in range(0, len(values), step)]
         return [

@@ -133,7 +133,7 @@ def rank_of(outputs: Sequence[Any], entry: Entry) -> int:
     """Return the rank of the first output of scores or boxes: 3 for tables, 2 for rows."""
     if any(one.type.startswith(_MAP) for one in outputs) or row_of(outputs):
         return 2
-    if apart(outputs, entry) or chooses(outputs):
+    if apart(outputs, entry):
         return _TABLES
     ranks = [len(output.shape) for output in outputs]
     return next((rank for rank in ranks if rank in _ROWS), ranks[0])
