@@ -23,16 +23,13 @@ def test_labels_and_scores_are_compared():
     assert agreement.generated
 
 
-def test_boxes_are_matched_by_label_and_place():
+def test_each_box_is_matched_once_by_label_with_the_nearest():
     one = [box("a", 0.9), box("a", 0.5, 20, 0, 30, 10), box("b", 0.8)]
     other = [box("a", 0.8, 0, 0, 10, 10.5), box("a", 0.5, 20, 0, 30, 12), box("c", 0.8)]
     assert matched(one, other) == [(one[0], other[0])]
     agreement = compare([said("a", 0.9, 0, *one)], [said("a", 0.9, 0, *other)], generated=False)
     assert agreement.boxes_matched == pytest.approx(1 / 3)
     assert agreement.largest_score_difference == pytest.approx(0.1)
-
-
-def test_each_box_is_matched_once_with_the_nearest():
     one, near, far = box("a", 0.9), box("a", 0.8), box("a", 0.7, 0, 0, 10, 10.5)
     assert matched([one], [far, near]) == [(one, near)]
 
@@ -44,21 +41,18 @@ def test_overlap(other, expected):
     assert iou((0, 0, 10, 10), other) == pytest.approx(expected)
 
 
-def test_the_margin_is_above_that_of_every_disagreement():
-    expected = [said("ok", 0.9, 0.8), said("bad", 0.6, 0.05), said("ok", 0.55, 0.1)]
-    found = [said("ok", 0.9, 0.8), said("ok", 0.6, 0.12), said("bad", 0.55, 0.02)]
-    assert 0.12 < escalate_below(expected, found) < 0.5
-
-
-def test_a_shift_that_changed_nothing_counts_too():
-    # 0.90 to 0.86 is a push of 0.36 in log-odds: a margin of 0.18 could be lost by it, and half as much for safety.
-    assert escalate_below([said("ok", 0.95, 0.90)], [said("ok", 0.93, 0.86)]) == pytest.approx(0.262, abs=2e-4)
-
-
-def test_it_is_zero_only_where_nothing_moved():
+def test_the_margin_is_zero_where_nothing_moved_and_counts_a_shift_that_changed_nothing():
     same = [said("ok", 1.0, 1.0), said("ok", 0.7, 0.4)]
     assert escalate_below(same, same) == 0
     assert escalate_below([said("ok", 0.7, 0.4)], [said("ok", 0.7, 0.4 + 1e-9)]) == 1e-4
+    # 0.90 to 0.86 is a push of 0.36 in log-odds: a margin of 0.18 could be lost by it, and half as much for safety.
+    assert escalate_below([said("ok", 0.95, 0.90)], [said("ok", 0.93, 0.86)]) == pytest.approx(0.262, abs=2e-4)
+    expected = [said("ok", 0.9, 0.8), said("bad", 0.6, 0.05), said("ok", 0.55, 0.1)]
+    found = [said("ok", 0.9, 0.8), said("ok", 0.6, 0.12), said("bad", 0.55, 0.02)]
+    assert 0.12 < escalate_below(expected, found) < 0.5
+    sure = [said("ok", 1.0, 1.0), said("bad", 1.0, 1.0)]
+    assert 0.05 < escalate_below(sure, sure) < 0.2
+    assert log_odds(1.0) == log_odds(1 - 1e-7) < 15
 
 
 def test_a_doubt_that_a_variant_loses_is_a_disagreement_and_one_without_a_margin_is_looked_at_again():
@@ -70,12 +64,7 @@ def test_a_doubt_that_a_variant_loses_is_a_disagreement_and_one_without_a_margin
     assert escalate_below([exact], [doubted]) == 1
 
 
-def test_margins_of_findings_that_are_all_wholly_sure_do_not_show_what_moved():
-    sure = [said("ok", 1.0, 1.0), said("bad", 1.0, 1.0)]
-    assert 0.05 < escalate_below(sure, sure) < 0.2
-
-
-def test_a_box_that_one_does_not_see_or_sees_elsewhere_is_no_disagreement_while_the_label_is_the_same():
+def test_boxes_that_one_does_not_see_or_sees_elsewhere_are_no_disagreement_but_their_scores_count():
     seen = said("a", 0.9, 0.03, box("a", 0.9), box("a", 0.28, 20, 0, 30, 10))
     lost = said("a", 0.9, 0.03, box("a", 0.9))
     other = said("b", 0.9, 0.02, box("b", 0.9))
@@ -83,13 +72,6 @@ def test_a_box_that_one_does_not_see_or_sees_elsewhere_is_no_disagreement_while_
     assert escalate_below([seen], [lost]) == 0
     assert escalate_below([seen], [other]) > 0.05
     assert escalate_below([seen], [moved]) == 0
-
-
-def test_scores_of_boxes_count_where_margins_hide_them():
     one = said("a", 0.9, 0.03, box("a", 0.9))
     other = said("a", 0.8, 0.03, box("a", 0.8))
     assert escalate_below([one], [other]) == pytest.approx(0.15, abs=2e-3)
-
-
-def test_margins_of_certainty_are_told_apart_no_further_than_fp32_does():
-    assert log_odds(1.0) == log_odds(1 - 1e-7) < 15

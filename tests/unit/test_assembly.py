@@ -136,67 +136,44 @@ def test_one_expert_of_each_kind_and_variant_is_measured_the_others_are_worked_o
     }
 
 
-def test_in_fp32_nothing_else_is_measured_and_the_board_stays_as_it_is(board, manifests):
+@pytest.mark.parametrize("mode", ["fp32", "mixed"])
+def test_in_fp32_nothing_else_is_measured_and_mixed_puts_second_looks_beside_the_experts(board, manifests, mode):
     bench, said = Bench(manifests), []
-    line_options = LineOptions.of("b", say=said.append)
-    costs = line_up(line_options, board, known(board, manifests), {"cpu": bench}, KINDS, None)
-    assert {variant for _, _, variant in bench.measured} == {"fp32"}
-    assert set(precision.apply_choice(board, costs.choice).experts) == {"a", "b", "f"}
-    assert not any("precision" in sentence for sentence in said)
-
-
-def test_mixed_puts_second_looks_beside_the_experts_and_prices_them(board, manifests):
-    bench, said = Bench(manifests), []
-    line_options = LineOptions.of("b", precision="mixed", say=said.append)
+    line_options = LineOptions.of("b", precision=mode, say=said.append)
     costs = line_up(line_options, board, known(board, manifests), {"cpu": bench}, KINDS, None)
     experts = precision.apply_choice(board, costs.choice).experts
-    assert {id: expert.variant for id, expert in experts.items()} == {
-        "a": "int8",
-        "b": "int8",
-        "f": "fp32",
-        "a@fp32": "fp32",
-        "b@fp32": "fp32",
-    }
-    weights = {id: costs("cpu", id).weights_bytes for id in experts}
-    assert weights == {"a": 22, "b": 20, "f": 80, "a@fp32": 88, "b@fp32": 80}
-    assert said[-1].startswith("precision mixed: 1 in fp32, 2 in int8; experts take 122 B (248 B in fp32)")
-
-
-@pytest.mark.parametrize("mode", ["fp32", "mixed"])
-def test_the_costs_of_an_earlier_line_give_the_same_line_unmeasured(board, manifests, mode):
-    bench = Bench(manifests)
-    line_options = LineOptions.of("b", precision=mode)
-    first = line_up(line_options, board, known(board, manifests), {"cpu": bench}, KINDS, None)
+    if mode == "fp32":
+        assert {variant for _, _, variant in bench.measured} == {"fp32"}
+        assert set(experts) == {"a", "b", "f"}
+        assert not any("precision" in sentence for sentence in said)
+    else:
+        variants = {"a": "int8", "b": "int8", "f": "fp32", "a@fp32": "fp32", "b@fp32": "fp32"}
+        assert {id: expert.variant for id, expert in experts.items()} == variants
+        weights = {id: costs("cpu", id).weights_bytes for id in experts}
+        assert weights == {"a": 22, "b": 20, "f": 80, "a@fp32": 88, "b@fp32": 80}
+        assert said[-1].startswith("precision mixed: 1 in fp32, 2 in int8; experts take 122 B (248 B in fp32)")
+    # The costs of an earlier line give the same line, unmeasured.
     bench.measured.clear()
-    line_options = line_options.but(experiment=Experiment(costs=first))
+    line_options = line_options.but(experiment=Experiment(costs=costs))
     again = line_up(line_options, board, known(board, manifests), {"cpu": bench}, KINDS, None)
-    assert again.choice == first.choice
-    assert not bench.measured
-    for id in precision.apply_choice(board, again.choice).experts:
-        assert again("cpu", id) == first("cpu", id)
-
-
-def test_nothing_prepared_is_no_error_but_a_sentence(board, manifests):
-    bare = {weights: one.model_copy(update={"variants": {}}) for weights, one in manifests.items()}
-    said: list[str] = []
-    line_options = LineOptions.of("b", precision="mixed", say=said.append)
-    costs = line_up(line_options, board, known(board, bare), {"cpu": Bench(bare)}, KINDS, None)
-    assert {*costs.choice.variants.values()} == {"fp32"}
-    assert said[-1].endswith("; 2 run in fp32 alone (coe-experts prepare makes more, or says why not)")
-    with pytest.raises(ConfigError):
-        costs("cpu", "a@fp32")
+    assert (again.choice, bench.measured) == (costs.choice, [])
+    assert [again("cpu", id) for id in experts] == [costs("cpu", id) for id in experts]
 
 
 @pytest.mark.parametrize(
-    ("file", "device", "unprepared"), [(Model(), "cpu", 3), (Model(), "cuda:0", 2), (ComparingModel(), "cpu", 2)]
+    ("file", "device", "unprepared"),
+    [(File(), "cpu", 2), (Model(), "cpu", 3), (Model(), "cuda:0", 2), (ComparingModel(), "cpu", 2)],
 )
-def test_a_file_that_might_run_in_int8_is_told_of_where_int8_runs(board, manifests, file, device, unprepared):
+def test_nothing_prepared_is_no_error_but_a_sentence(board, manifests, file, device, unprepared):
     bare = {weights: one.model_copy(update={"variants": {}}) for weights, one in manifests.items()}
     said: list[str] = []
     line_options, kinds = LineOptions.of("b", precision="mixed", say=said.append), KINDS | {"file": file}
-    line_up(line_options, board, known(board, bare), {device: Bench(bare)}, kinds, None)
+    costs = line_up(line_options, board, known(board, bare), {device: Bench(bare)}, kinds, None)
+    assert {*costs.choice.variants.values()} == {"fp32"}
     assert sum("precision" in sentence for sentence in said) == 1
-    assert f"; {unprepared} run in fp32 alone" in said[-1]
+    assert said[-1].endswith(f"; {unprepared} run in fp32 alone (coe-experts prepare makes more, or says why not)")
+    with pytest.raises(ConfigError):
+        costs(device, "a@fp32")
 
 
 def test_further_experts_of_a_known_architecture_are_worked_out_and_the_others_keep_what_they_have(board, manifests):

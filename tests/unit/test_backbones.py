@@ -72,14 +72,11 @@ def pictures(count: int = 3) -> torch.Tensor:
     return torch.randint(0, 256, (count, 3, 64, 64), generator=chance, dtype=torch.uint8)
 
 
-def test_the_weights_of_the_package_have_a_name_a_digest_and_a_licence(shelf: Store) -> None:
+def test_the_weights_of_the_package_have_a_name_a_licence_and_are_timms_in_its_order(shelf: Store) -> None:
     manifest = shelf.manifest(LITE)
     assert (manifest.kind, manifest.input_size, manifest.licence) == ("efficientnet-lite0", 224, "Apache-2.0")
     assert (manifest.is_backbone, len(manifest.checksum)) == (True, 32)
     assert shelf.check(LITE) == manifest
-
-
-def test_the_tensors_of_the_package_are_timms_in_its_order(shelf: Store) -> None:
     import timm
 
     source = efficientnet_lite0.packaged
@@ -98,7 +95,7 @@ def test_the_tensors_of_the_package_are_timms_in_its_order(shelf: Store) -> None
     assert all(torch.allclose(mine, one, atol=1e-4) for mine, one in zip(maps, expected, strict=True))
 
 
-def test_a_picture_is_seen_by_itself_and_in_the_same_way(shelf: Store) -> None:
+def test_a_picture_is_seen_by_itself_in_the_same_way_folded_too(shelf: Store) -> None:
     module, kind = looking(shelf), Glance()
     with torch.no_grad():
         together, again = (kind.forward(module, pictures()) for _ in range(2))
@@ -106,10 +103,6 @@ def test_a_picture_is_seen_by_itself_and_in_the_same_way(shelf: Store) -> None:
     assert together.shape == (3, 2 * (24 + 40 + 112))
     assert torch.equal(together, again)
     assert torch.allclose(together, alone, atol=1e-4)
-
-
-def test_its_norms_are_folded_though_they_hold_the_activations(shelf: Store) -> None:
-    module, kind = looking(shelf), Glance()
     state = dict(module.state_dict())
     folded = fold(kind, EXPERT, state)
     assert len(folded.pairs) == len([name for name in state if name.endswith("running_mean")]) == 33
@@ -221,14 +214,6 @@ def test_a_file_says_of_which_network_it_is(run: Callable[..., Said], tmp_path: 
         Store(tmp_path / "store").manifest("backbones/narrow")
 
 
-def test_a_backbone_is_not_asked_what_its_pictures_are(run: Callable[..., Said], tmp_path: Path) -> None:
-    kind = kinds.resolve("narrow")
-    assert isinstance(kind, kinds.ModuleKind)
-    state = kind.skeleton(replace(EXPERT, labels=("0", "1"))).state_dict()
-    torch.save({"state_dict": state, "mean": [0.5, 0.5, 0.5]}, tmp_path / "m.pth")
-    assert run("backbone", "add", tmp_path / "m.pth", "--kind", "narrow").status == 0
-
-
 def test_a_backbone_has_the_input_that_its_file_says(run: Callable[..., Said], tmp_path: Path) -> None:
     kind, store = kinds.resolve("narrow"), Store(tmp_path / "store")
     assert isinstance(kind, kinds.ModuleKind)
@@ -239,6 +224,6 @@ def test_a_backbone_has_the_input_that_its_file_says(run: Callable[..., Said], t
     assert (said.status, "96" in said.words, "--force" in said.words) == (2, True, False)
     assert run("backbone", "add", made.path("a/b"), "--kind", "narrow").status == 0
     assert store.manifest("backbones/narrow").input_size == 96
-    torch.save(state, tmp_path / "c.pth")
+    torch.save({"state_dict": state, "mean": [0.5, 0.5, 0.5]}, tmp_path / "c.pth")  # it is not asked what it sees
     assert run("backbone", "add", tmp_path / "c.pth", "--kind", "narrow", "--name", "c").status == 0
     assert store.manifest("backbones/c").input_size == backbones.INPUT

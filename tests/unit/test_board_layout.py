@@ -38,17 +38,18 @@ def seen(layout: Layout) -> list[tuple[str, float, float, float]]:
     return [(s.name, round(s.at.x_mm, 6), round(s.at.y_mm, 6), round(s.angle_deg, 6) % 360) for s in layout.sites]
 
 
-def test_a_part_lies_where_the_file_says_and_turned_as_its_component_needs() -> None:
+def test_a_part_lies_where_the_file_says_with_the_crop_that_the_recipe_says() -> None:
     layout = lay_out(recipe(), (R1, U1))
     assert seen(layout) == [("R1", 10, 20, 30), ("U1", 30, 10, 90)]
     assert [(part.refdes, part.component) for part in layout.parts] == [("R1", "R0402"), ("U1", "SOIC")]
     crop = layout.sites[0].crop  # 1 x 0.5 mm with 0.25 mm around, at 20 um a pixel
     assert (crop.width_mm, crop.height_mm, crop.width_px, crop.height_px) == (1.5, 1.0, 75, 50)
-
-
-def test_a_crop_has_the_pixels_that_the_recipe_says() -> None:
     layout = lay_out(recipe(components={"R0402": {"size": [1, 0.5], "margin": 0, "crop": 64}}), (R1,))
     assert (layout.sites[0].crop.width_px, layout.sites[0].crop.height_px) == (64, 32)
+    hole = BoardPart("REF**", 1.0, 2.0, 0.0, Side.TOP, "", 6)
+    layout = lay_out(recipe(), (R1, replace(U1, component=""), hole, hole))
+    assert [site.refdes for site in layout.sites] == ["R1"]
+    assert layout.not_inspected == ("U1", "REF**", "REF**")
 
 
 def test_the_units_of_a_panel_are_turned_and_moved() -> None:
@@ -67,15 +68,12 @@ def test_the_units_of_a_panel_are_turned_and_moved() -> None:
     ]
 
 
-def test_the_camera_sees_the_bottom_mirrored_and_angles_as_they_are() -> None:
+def test_the_camera_sees_the_bottom_mirrored_and_units_turn_the_other_way() -> None:
     below = replace(R1, side=Side.BOTTOM)
     layout = lay_out(recipe(side="bottom"), (below, U1))
     assert seen(layout) == [("R1", -10, 20, 30)]
     assert (layout.fiducials["F2"].x_mm, layout.fiducials["F2"].y_mm) == (-48, 2)
     assert layout.low.x_mm < layout.high.x_mm
-
-
-def test_a_turned_unit_of_the_bottom_side_turns_the_other_way() -> None:
     below, panel = replace(R1, side=Side.BOTTOM), {"units": {"A": {"at": [30, 5], "rotation": 90}}}
     layout = lay_out(recipe(side="bottom", panel=panel), (below,))
     assert seen(layout) == [("A/R1", -10, 15, 300)]  # 30 - 90
@@ -120,6 +118,9 @@ def test_a_recipe_that_cannot_be_used_is_one_sentence(changes: dict[str, Any], c
         recipe(**changes)
     assert str(caught.value).startswith("r.yaml:")
     assert "\n" not in str(caught.value)
+    for content in (b"", b"- a list\n"):
+        with pytest.raises(RulesError, match="it needs recipe, side, um_per_pixel, outline"):
+            parse_recipe(Path("r.yaml"), content)
 
 
 def test_the_recipes_of_the_page_are_recipes() -> None:
@@ -134,12 +135,6 @@ def test_the_recipes_of_the_page_are_recipes() -> None:
     assert list(parse_recipe(Path("page.yaml"), (whole + panel).encode()).units) == [
         f"r{row}c{column}" for row in (1, 2) for column in (1, 2, 3)
     ]
-
-
-def test_an_empty_recipe_says_what_it_needs() -> None:
-    for content in (b"", b"- a list\n"):
-        with pytest.raises(RulesError, match="it needs recipe, side, um_per_pixel, outline"):
-            parse_recipe(Path("r.yaml"), content)
 
 
 BELOW = replace(R1, side=Side.BOTTOM)
@@ -174,13 +169,6 @@ def test_all_parts_that_are_no_component_are_named_at_once_as_entries_to_paste()
     assert len(lay_out(recipe(components=sizes), parts).sites) == 9
 
 
-def test_rows_without_a_component_are_not_inspected_and_the_layout_names_them() -> None:
-    hole = BoardPart("REF**", 1.0, 2.0, 0.0, Side.TOP, "", 6)
-    layout = lay_out(recipe(), (R1, replace(U1, component=""), hole, hole))
-    assert [site.refdes for site in layout.sites] == ["R1"]
-    assert layout.not_inspected == ("U1", "REF**", "REF**")
-
-
 @pytest.mark.parametrize(("origin", "is_told"), [(0.0, False), (0.4, False), (-3.0, True)])
 def test_fiducials_that_the_file_has_elsewhere_than_the_recipe_are_told(origin: float, is_told: bool) -> None:
     known = recipe()
@@ -189,18 +177,14 @@ def test_fiducials_that_the_file_has_elsewhere_than_the_recipe_are_told(origin: 
     assert not lay_out(known, [R1, replace(marks[0], x_mm=5)]).moved_marks  # one may be a fuse
 
 
-def test_a_layout_is_held_against_the_rules_of_a_board() -> None:
-    layout = lay_out(recipe(), (R1,))
-    layout.check({"R0402": 1}, "b")
-    with pytest.raises(ConfigError, match=r"r.yaml: 'R0402' is not a component of board 'b'; did you mean 'R0403'"):
-        layout.check({"R0403": 1}, "b")
-
-
-def test_a_change_of_recipe_or_placements_is_another_layout() -> None:
+def test_a_change_of_recipe_or_placements_is_another_layout_and_it_must_fit_the_rules_of_a_board() -> None:
     same = lay_out(recipe(), (R1,)).digest
     assert lay_out(recipe(), (R1,)).digest == same
     assert lay_out(recipe(tolerance_um=50), (R1,)).digest != same
     assert lay_out(recipe(), (replace(R1, x_mm=11),)).digest != same
+    lay_out(recipe(), (R1,)).check({"R0402": 1}, "b")
+    with pytest.raises(ConfigError, match=r"r.yaml: 'R0402' is not a component of board 'b'; did you mean 'R0403'"):
+        lay_out(recipe(), (R1,)).check({"R0403": 1}, "b")
 
 
 # Package names tell sizes
@@ -244,11 +228,8 @@ SIZES = {
 def test_the_size_is_in_the_name(package: str) -> None:
     size = size_of(package)
     assert (size.width_mm, size.height_mm) == SIZES[package]
-
-
-@pytest.mark.parametrize("package", ["", "JST_XH_1x04", "MountingHole_3.2mm_M3", "X1", "2x14", "HDR2x4"])
-def test_a_name_without_a_size_tells_none(package: str) -> None:
-    assert size_of(package) is None
+    for without in ("", "JST_XH_1x04", "MountingHole_3.2mm_M3", "X1", "2x14", "HDR2x4"):
+        assert size_of(without) is None
 
 
 def test_a_library_of_the_user_comes_first(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Locating a board: fiducials to a fraction of a pixel, or a sentence that says why the board is not registered."""
 
-import io
 from typing import Any
 
 import cv2
@@ -10,7 +9,6 @@ from drawn_boards import FIDUCIALS, HEIGHT_MM, PARTS, UM, WIDTH_MM, Pose, disc, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from PIL import Image
 from thorough import THOROUGH
 
 from coe.board.parts_list import Side
@@ -87,12 +85,20 @@ def reason(picture: np.ndarray, **changes: object) -> str:
     return location.why
 
 
-def test_a_board_without_fiducials_is_not_registered() -> None:
+def test_a_board_without_fiducials_or_out_of_the_limits_is_not_registered() -> None:
     blank = np.full((400, 480, 3), 90, np.uint8)
     where = "no fiducial was found within 2.5 mm of where F1, F2 and F3 should be"
     assert reason(blank) == where
     assert reason(np.zeros((8, 8, 3), np.uint8)) == where
     assert reason(draw(LAYOUT, without=["F2"])).endswith("of where F2 should be")
+    assert "no fiducial was found" in reason(draw(LAYOUT, Pose(x_px=90)))
+    assert "do not lie to each other as in the recipe" in reason(draw(LAYOUT, Pose(turn_deg=7)))
+    assert "do not lie to each other" in reason(draw(LAYOUT, Pose(stretch=1.04)))
+    wide = {**FIDUCIALS, "F3": [1.5, 14.6]}  # 0.1 mm off
+    changes = {"fiducials": {"diameter": 1, "search": 2.5, "at": wide}}
+    why = reason(draw(LAYOUT), **changes)
+    assert "um off the recipe, over its tolerance of 30 um (found at 50." in why
+    assert locate(draw(LAYOUT), layout(**changes, tolerance_um=90)).registered
 
 
 @settings(max_examples=15 * THOROUGH, deadline=None)
@@ -113,19 +119,11 @@ def test_fiducials_larger_than_the_picture_are_not_found() -> None:
     assert discs(np.zeros((50, 60), np.uint8), 20, 20, 1e7, 5e8, "bright") == []
 
 
-def test_a_board_out_of_the_limits_is_not_registered() -> None:
-    assert "no fiducial was found" in reason(draw(LAYOUT, Pose(x_px=90)))
-    assert "do not lie to each other as in the recipe" in reason(draw(LAYOUT, Pose(turn_deg=7)))
-    assert "do not lie to each other" in reason(draw(LAYOUT, Pose(stretch=1.04)))
-    wide = {**FIDUCIALS, "F3": [1.5, 14.6]}  # 0.1 mm off
-    changes = {"fiducials": {"diameter": 1, "search": 2.5, "at": wide}}
-    why = reason(draw(LAYOUT), **changes)
-    assert "um off the recipe, over its tolerance of 30 um (found at 50." in why
-    assert locate(draw(LAYOUT), layout(**changes, tolerance_um=90)).registered
-
-
 def test_a_picture_of_the_other_side_or_the_wrong_way_round_is_named() -> None:
-    assert reason(draw(LAYOUT, Pose(mirrored=True))).endswith("mirrored: is it of the other side?")
+    mirrored = locate(draw(LAYOUT, Pose(mirrored=True)), LAYOUT)
+    assert mirrored.why.endswith("mirrored: is it of the other side?")
+    assert len(mirrored.reasons) == 2
+    assert heading_lines(mirrored) == [f"not registered: {reason}" for reason in mirrored.reasons]
     assert "does the board lie the wrong way round?" in reason(draw(LAYOUT, Pose(turn_deg=180)))
     assert blind_to(LAYOUT) == ()
     square = {"F1": [2, 2], "F2": [18, 2], "F3": [2, 14], "F4": [18, 14]}
@@ -169,12 +167,16 @@ def test_a_board_could_lie_in_each_way_in_which_its_fiducials_fit_the_recipe() -
     assert all("landmark" in one for one in warnings_of(layout(fiducials={"diameter": 1, "at": SYMMETRIC})))
 
 
+def picture_of(grey: np.ndarray) -> np.ndarray:
+    return np.repeat(grey.round().clip(0, 255).astype(np.uint8)[..., None], 3, axis=2)
+
+
 def marked(at_mm: tuple[float, float] | None, pose: Pose, drawn: Layout, diameter: float = 24.0) -> np.ndarray:
     """Draw a board with a dark disc at a place."""
     picture = draw(drawn, pose, seed=None)[..., 0].astype(float)
     if at_mm is not None:
         disc(picture, *truth(drawn, pose)[0].pixels(np.array([at_mm]))[0], diameter, 15)
-    return np.repeat(picture.round().astype(np.uint8)[..., None], 3, axis=2)
+    return picture_of(picture)
 
 
 @settings(max_examples=8 * THOROUGH, deadline=None)
@@ -196,7 +198,7 @@ def test_a_landmark_tells_how_a_board_lies_whose_fiducials_lie_alike(turn: float
     disc_at = truth(known, Pose())[0].pixels(np.array([(20 - 16.5, 16 - 3.5)]))[0]
     grey = both[..., 0].astype(float)
     disc(grey, *disc_at, 24, 15)
-    assert "choose a landmark" in locate(np.repeat(grey.astype(np.uint8)[..., None], 3, axis=2), known).why
+    assert "choose a landmark" in locate(picture_of(grey), known).why
 
 
 def test_a_landmark_in_the_middle_of_the_fiducials_tells_nothing() -> None:
@@ -224,12 +226,12 @@ def test_other_discs_do_not_lead_astray_but_a_second_set_is_ambiguous() -> None:
     picture = draw(LAYOUT, seed=None)[..., 0].astype(float)
     for name, off in (("F1", (1.5, 0.4)), ("F2", (-1.4, 1.0)), ("F3", (0.2, -1.6))):
         disc(picture, *fit.pixels(POINTS[[list(FIDUCIALS).index(name)]] + off)[0], 20, 200)
-    shown = np.repeat(picture.round().astype(np.uint8)[..., None], 3, axis=2)
+    shown = picture_of(picture)
     location = locate(shown, LAYOUT)
     assert np.abs(location.fit.pixels(POINTS) - fit.pixels(POINTS)).max() < 0.1
     for point in POINTS:
         disc(picture, *fit.pixels(point[None] + (0.1, 1.9))[0], 20, 210)
-    shown = np.repeat(picture.round().astype(np.uint8)[..., None], 3, axis=2)
+    shown = picture_of(picture)
     ambiguous = locate(shown, LAYOUT)
     assert "fit in two places; let the recipe search" in ambiguous.why
     # The reason has a semicolon of its own, and is one line of the overlay nevertheless.
@@ -252,16 +254,10 @@ def test_a_second_set_is_ambiguous_however_faint_and_blurred_the_fiducials_are(
     for point in POINTS:
         disc(picture, *fit.pixels(point[None] + off_mm)[0], 20, 210)
     picture += np.random.default_rng(0).normal(0, 0.5, picture.shape)
-    shown = np.repeat(picture.round().astype(np.uint8)[..., None], 3, axis=2)
+    shown = picture_of(picture)
     location = locate(shown, LAYOUT)
     faintest = level == 67 and blur_px == 4  # 2 grey levels are left: no disc
     assert location.registered == faintest, location.why
-
-
-def test_an_overlay_says_each_reason_on_a_line() -> None:
-    mirrored = locate(draw(LAYOUT, Pose(mirrored=True)), LAYOUT)
-    assert len(mirrored.reasons) == 2
-    assert heading_lines(mirrored) == [f"not registered: {reason}" for reason in mirrored.reasons]
 
 
 def test_dark_and_large_fiducials_are_found() -> None:
@@ -362,7 +358,7 @@ def test_units_with_a_bad_mark_are_skipped_and_named() -> None:
     grey = picture[..., 0].astype(float)
     mark = panel.marks["r1c2"]
     disc(grey, *truth(panel, Pose())[0].pixels(np.array([[mark.x_mm, mark.y_mm]]))[0], 24, 240)
-    marked = np.repeat(grey.round().clip(0, 255).astype(np.uint8)[..., None], 3, axis=2)
+    marked = picture_of(grey)
     board = read_board(marked, panel, "SN1", name="p.png")
     assert [(p.serial, p.refdes, p.name) for p in board.pictures()] == [
         ("SN1-r1c1", "P1", "p.png/r1c1/P1"),
@@ -387,7 +383,13 @@ def test_units_with_a_bad_mark_are_skipped_and_named() -> None:
         locate(picture, panel, ["r9"])
 
 
-def test_the_overlay_shows_the_crops_in_a_smaller_picture() -> None:
+def test_a_view_shows_the_part_of_the_picture_in_which_a_board_lies_and_the_overlay_its_crops() -> None:
+    panel = layout(ON_PANEL, **PANEL)
+    view = read_board(draw(panel), panel, "SN1", name="p.png").view("SN1-r1c2")
+    assert set(view.crops) == {"p.png/r1c2/P1", "p.png/r1c2/P2"}
+    assert view.pixels.shape[1] < draw(panel).shape[1]
+    height, width = view.pixels.shape[:2]
+    assert all((c >= 0).all() and (c <= (width, height)).all() for c in view.crops.values())
     picture = draw(LAYOUT)
     drawn = overlay(picture, LAYOUT, locate(picture, LAYOUT), side_px=300)
     assert drawn.shape[1] == 300
@@ -395,20 +397,12 @@ def test_the_overlay_shows_the_crops_in_a_smaller_picture() -> None:
     assert cyan.sum() > 100
     blank = np.full((400, 480, 3), 90, np.uint8)
     assert overlay(blank, LAYOUT, locate(blank, LAYOUT)).shape[1] == 480
-    png = io.BytesIO()
-    Image.fromarray(drawn).save(png, "PNG")
-
-
-def test_a_view_shows_the_part_of_the_picture_in_which_a_board_lies() -> None:
-    panel = layout(ON_PANEL, **PANEL)
-    view = read_board(draw(panel), panel, "SN1", name="p.png").view("SN1-r1c2")
-    assert set(view.crops) == {"p.png/r1c2/P1", "p.png/r1c2/P2"}
-    assert view.pixels.shape[1] < draw(panel).shape[1]
-    height, width = view.pixels.shape[:2]
-    assert all((c >= 0).all() and (c <= (width, height)).all() for c in view.crops.values())
 
 
 def test_a_board_that_a_fixture_holds_lies_where_the_camera_says() -> None:
+    for changes in ({"fiducials": None}, {"held": True}):
+        with pytest.raises(RulesError, match="held"):
+            layout(**changes)
     held = layout(fiducials=None, held=True)
     pixels = draw(layout(), Pose())
     location = locate(pixels, held)
@@ -442,9 +436,3 @@ def test_a_hole_that_lies_alike_turned_round_is_no_landmark_of_a_board_that_a_fi
     assert locate(drilled(corners[:1]), held).registered
     assert not locate(drilled(corners), held).registered, "turned by 180 degrees it would look the same"
     assert not locate(drilled(corners[3:]), held).registered, "it is turned by 180 degrees"
-
-
-@pytest.mark.parametrize("changes", [{"fiducials": None}, {"held": True}])
-def test_a_board_is_found_or_held(changes: dict[str, object]) -> None:
-    with pytest.raises(RulesError, match="held"):
-        layout(**changes)

@@ -51,24 +51,19 @@ def test_each_memory_is_divided_among_its_own_executors():
     assert made.cache == CacheSpec(40 * MIB, frozenset({"cuda"}), demotes=True)
 
 
-def test_on_a_box_with_one_memory_there_are_no_copies():
+def test_on_a_box_with_one_memory_there_are_no_copies_and_a_gpu_alone_needs_none_of_the_hosts():
     made = plan_of({"cpu": 2}, {"cpu": CPU})
     assert made.cache is None
     assert [pool.capacity_bytes // MIB for pool in made.pools] == [27, 27]
-
-
-def test_a_gpu_alone_needs_nothing_of_the_hosts_memory():
+    # A GPU alone needs nothing of the host's memory.
     made = plan_of({"cuda": 1}, {"cuda": GPU}, memory=MIB, demotes=False)
     assert [pool.id for pool in made.pools] == ["cuda0"]
     assert made.cache == CacheSpec(40 * MIB, frozenset({"cuda"}), demotes=False)
 
 
-def test_what_is_held_for_good_is_counted_by_device():
+def test_what_is_held_for_good_is_counted_by_device_and_a_gpu_that_is_too_small_is_said():
     devices = {"cuda": GPU, "cpu": CPU}
     known = memories(devices, list(EXPERTS.values()), {"cuda": 2, "cpu": 1})
     assert {id: memory.fixed_bytes for id, memory in known.items()} == {"cuda": 10 * MIB, "cpu": MIB}
-
-
-def test_a_gpu_that_is_too_small_is_said():
     with pytest.raises(ConfigError, match=r"12.0 MiB for 1 executor\(s\) does not hold expert 'a'"):
         plan_of({"cuda": 1}, {"cuda": Box(12 * MIB, each=5 * MIB)})

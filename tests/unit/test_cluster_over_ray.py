@@ -132,6 +132,15 @@ class RayMachine:
         return None
 
 
+def willing(*more: Any) -> RayMachine:
+    return RayMachine(SimpleNamespace(costs=1), *more)
+
+
+@dataclass
+class Node:
+    node_id: str
+
+
 @dataclass
 class Silent:
     """An actor that never begins."""
@@ -146,13 +155,9 @@ class Silent:
 def ray(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ray]:
     """Return a function that puts a Ray of some machines in the place of Ray."""
 
-    def install(
-        *machines: str, make: Callable[[str], Any] = lambda machine: RayMachine(SimpleNamespace(costs=1))
-    ) -> Ray:
+    def install(*machines: str, make: Callable[[str], Any] = lambda machine: willing()) -> Ray:
         ray = Ray(list(machines), make)
-        strategies = SimpleNamespace(
-            NodeAffinitySchedulingStrategy=lambda node_id, soft: SimpleNamespace(node_id=node_id)
-        )
+        strategies = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node_id, soft: Node(node_id))
         monkeypatch.setitem(sys.modules, "ray", ray)
         monkeypatch.setitem(sys.modules, "ray.util", SimpleNamespace())
         monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)
@@ -228,10 +233,7 @@ def test_lines_of_one_process_share_its_connection_and_the_last_one_ends_it(
     here = ray("a")
     here.is_on = False
 
-    def connect(module: Ray, address: str) -> None:
-        module.is_on = True
-
-    monkeypatch.setattr(ray_session, "_connect", connect)
+    monkeypatch.setattr(ray_session, "_connect", lambda module, address: setattr(module, "is_on", True))
     first, second = boxes_of(), boxes_of()
     (link,) = second.open()
     first.close()
@@ -254,7 +256,7 @@ def test_ray_is_left_only_when_no_thread_uses_it(ray: Callable[..., Ray], monkey
         if name == "b":
             opening.set()
             assert may_open.wait(20)
-        return RayMachine(SimpleNamespace(costs=1))
+        return willing()
 
     here = ray("a", make=make)
     here.is_on = False
@@ -309,24 +311,26 @@ def test_machines_become_boxes_in_the_order_of_their_names(ray: Callable[..., Ra
     assert here.is_initialized(), "Ray was on before, and stays on"
 
 
-def test_a_machine_that_refuses_ends_the_opening_and_is_named(ray: Callable[..., Ray]) -> None:
-    here = ray(
-        "a", "b", make=lambda name: RayMachine(BoxRefusal("no store") if name == "b" else SimpleNamespace(costs=1))
-    )
+def test_a_machine_that_refuses_has_other_versions_or_lacks_coe_ends_the_opening_and_is_named(
+    ray: Callable[..., Ray],
+) -> None:
+    here = ray("a", "b", make=lambda name: RayMachine(BoxRefusal("no store")) if name == "b" else willing())
     with pytest.raises(ConfigError, match=r"^box2@b: no store$"):
         boxes_of().open()
     assert here.killed == ["b"]
-
-
-def test_other_versions_are_named(ray: Callable[..., Ray]) -> None:
     ray("a", make=lambda name: RayMachine(None, known={**versions(), "Python": "3.9.1"}))
     with pytest.raises(ConfigError, match=r"^box1@a .*Python 3\.9\.1"):
+        boxes_of().open()
+    error = RayError("The actor died because of an error raised in its creation task: no module coe")
+    error.actor_init_failed = True
+    ray("a", make=lambda name: Silent(error))
+    with pytest.raises(ConfigError, match=r"^box1@a .*no module coe"):
         boxes_of().open()
 
 
 def test_a_machine_that_has_just_died_is_left_out(ray: Callable[..., Ray]) -> None:
     def make(name: str) -> Any:
-        return Silent(RayError("its node has died")) if name == "a" else RayMachine(SimpleNamespace(costs=1))
+        return Silent(RayError("its node has died")) if name == "a" else willing()
 
     ray("a", "b", make=make)
     said: list[str] = []
@@ -337,14 +341,6 @@ def test_a_machine_that_has_just_died_is_left_out(ray: Callable[..., Ray]) -> No
         boxes_of().open()
     ray()
     with pytest.raises(ConfigError, match="processors"):
-        boxes_of().open()
-
-
-def test_a_machine_that_lacks_coe_is_named(ray: Callable[..., Ray]) -> None:
-    error = RayError("The actor died because of an error raised in its creation task: no module coe")
-    error.actor_init_failed = True
-    ray("a", make=lambda name: Silent(error))
-    with pytest.raises(ConfigError, match=r"^box1@a .*no module coe"):
         boxes_of().open()
 
 
@@ -411,7 +407,7 @@ def test_a_full_object_store_says_what_to_do(ray: Callable[..., Ray]) -> None:
         boxes.share(None)
 
 
-def test_an_actor_takes_parcels_in_the_order_of_their_numbers() -> None:
+def test_an_actor_takes_parcels_in_the_order_of_their_numbers_and_says_why_it_cannot_be_a_box() -> None:
     taken: list[int] = []
     box = SimpleNamespace(facts="facts", take=lambda parcel: taken.append(parcel.number))
     actor = BoxActor()
@@ -420,8 +416,6 @@ def test_an_actor_takes_parcels_in_the_order_of_their_numbers() -> None:
         actor.take(Parcel(number, 0.0, ()))
     assert taken == [0, 1, 2, 3, 4]
 
-
-def test_an_actor_says_why_its_machine_cannot_be_a_box() -> None:
     def refuse(*arguments: object) -> None:
         raise StoreError("no weights")
 

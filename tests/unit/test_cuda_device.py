@@ -1,5 +1,6 @@
 """The GPU device on a fake one, with networks of one weight: in which order things happen, and what goes wrong."""
 
+import functools
 import gc
 import threading
 from dataclasses import replace
@@ -57,19 +58,8 @@ def store(tmp_path_factory):
     return found
 
 
-def device_of(store, driver, *, room=3.2, copies=0, executors=1, troubles=None):
-    """Make a device with room for so many experts, and host memory for so many copies."""
-    size = 4 * BLOB + PAGE
-    first = bare_device(FakeDriver(image_bytes=100), store, executors=executors)
-    first.prepare(EXPERTS, executors)
-    memory = first.fixed_bytes(EXPERTS, executors) + int(room * size)
-    device = bare_device(driver, store, executors=executors, memory_bytes=memory, host_bytes=int(copies * size))
-    # Measured before anything goes wrong.
-    device.fixed_bytes(EXPERTS, executors)
-    driver.troubles |= troubles or {}
-    device.prepare(EXPERTS, executors)
-    driver.log.clear()
-    return device
+def gpu(**options):
+    return FakeDriver(image_bytes=100, **options)
 
 
 def bare_device(driver, store, kind=None, **options):
@@ -77,16 +67,23 @@ def bare_device(driver, store, kind=None, **options):
     return CudaDevice(store, {"scale": kind or Scale()}, driver, **({"executors": 1, "memory_bytes": MEMORY} | options))
 
 
-def gpu(**options):
-    return FakeDriver(image_bytes=100, **options)
+@functools.cache
+def fixed_bytes(root, executors):
+    first = bare_device(gpu(), Store(root), executors=executors)
+    first.prepare(EXPERTS, executors)
+    return first.fixed_bytes(EXPERTS, executors)
 
 
-def images(*shades):
-    return [ExpertInput(np.full((3, 8, 8), shade, np.uint8), 8, 8) for shade in shades]
-
-
-def says(device, name, *shades, executor="one"):
-    return [finding.score for finding in device.run(executor, "pool", expert(name), images(*shades))]
+def device_of(store, driver, *, room=3.2, copies=0, executors=1, troubles=None):
+    """Make a device with room for so many experts, and host memory for so many copies."""
+    size = 4 * BLOB + PAGE
+    memory = fixed_bytes(store.root, executors) + int(room * size)
+    device = bare_device(driver, store, executors=executors, memory_bytes=memory, host_bytes=int(copies * size))
+    device.fixed_bytes(EXPERTS, executors)  # measured before anything goes wrong
+    driver.troubles |= troubles or {}
+    device.prepare(EXPERTS, executors)
+    driver.log.clear()
+    return device
 
 
 def ready(store, names="", *, eager=frozenset(), **options):
@@ -96,6 +93,14 @@ def ready(store, names="", *, eager=frozenset(), **options):
     for name in names:
         device.load("pool", expert(name))
     return driver, device
+
+
+def images(*shades):
+    return [ExpertInput(np.full((3, 8, 8), shade, np.uint8), 8, 8) for shade in shades]
+
+
+def says(device, name, *shades, executor="one"):
+    return [finding.score for finding in device.run(executor, "pool", expert(name), images(*shades))]
 
 
 def finish(device):
@@ -161,14 +166,19 @@ def test_a_batch_is_filled_up_to_the_next_graph_and_run_in_parts_beyond_the_larg
 # Tiers
 
 
-def test_a_copy_in_host_memory_spares_the_disk(store, monkeypatch):
+@pytest.fixture
+def no_disk(monkeypatch):
+    """Return a function after which each read of a file is an error."""
+    return lambda: monkeypatch.setattr(Weights, "content", lambda self, host: 1 / 0)
+
+
+def test_a_copy_in_host_memory_spares_the_disk(store, no_disk):
     _, device = ready(store, copies=2.2)
     device.load("pool", expert("a"), keep_copy=True)
     device.load("pool", expert("b"))
     for name in "ab":
         device.evict("pool", expert(name))
-    reads = []
-    monkeypatch.setattr("coe.runtime.reading.Weights.content", lambda self, host: reads.append(1) or 1 / 0)
+    no_disk()
     device.load("pool", expert("a"))
     assert says(device, "a", 9) == [9]
     with pytest.raises(ZeroDivisionError):
@@ -179,10 +189,10 @@ def test_a_copy_in_host_memory_spares_the_disk(store, monkeypatch):
         device.load("pool", expert("a"))
 
 
-def test_an_expert_that_was_filled_into_host_memory_spares_the_disk(store, monkeypatch):
+def test_an_expert_that_was_filled_into_host_memory_spares_the_disk(store, no_disk):
     driver, device = ready(store, copies=1.2)
     device.fill(expert("b"))
-    monkeypatch.setattr("coe.runtime.reading.Weights.content", lambda self, host: 1 / 0)
+    no_disk()
     device.load("pool", expert("b"))
     device.activate("one", "pool", expert("b"))
     assert driver.log == ["lane: copy b", "executor 1: activate b"]
@@ -225,31 +235,20 @@ def test_what_the_disk_reader_has_read_is_copied_without_the_disk(store, monkeyp
     assert len(reads) == 3
 
 
-def test_a_copy_in_host_memory_keeps_its_unpacking(store, monkeypatch):
-    _, device = ready(store, copies=3.2)
-    device.load("pool", expert("a"), keep_copy=True)
-    device.evict("pool", expert("a"))
-    device.load("pool", expert("b"))
-    device.evict("pool", expert("b"), keep_copy=True)
-    monkeypatch.setattr("coe.runtime.cuda.networks.Networks.unpacking", lambda *_: 1 / 0)
-    for name, value in (("a", 1), ("b", 2)):
-        device.load("pool", expert(name))
-        assert says(device, name, 7) == [7 * value]
-
-
 @pytest.mark.parametrize("eager", [frozenset(), frozenset({"lane"})])
-def test_who_leaves_the_device_goes_down_and_comes_up_again(store, monkeypatch, eager):
+def test_who_leaves_the_device_goes_down_with_its_unpacking_and_comes_up_again(store, monkeypatch, no_disk, eager):
     driver, device = ready(store, eager=eager, room=2.2, copies=3.2)
     for name in "abcd":
-        device.load("pool", expert(name))
-        device.evict("pool", expert(name), keep_copy=name != "d")
-    monkeypatch.setattr("coe.runtime.reading.Weights.content", lambda self, host: 1 / 0)
+        device.load("pool", expert(name), keep_copy=name == "a")
+        device.evict("pool", expert(name), keep_copy=name in "bc")
+    no_disk()
+    monkeypatch.setattr(Networks, "unpacking", lambda *_: 1 / 0)
     for name, value in (("c", 3), ("a", 1), ("b", 2)):
         device.load("pool", expert(name))
         assert says(device, name, 7) == [7 * value]
         device.evict("pool", expert(name), keep_copy=True)
     finish(device)
-    assert driver.log.count("lane: copy a down") == 1
+    assert [driver.log.count(f"lane: copy {name} down") for name in "abc"] == [0, 1, 1]
 
 
 @pytest.mark.parametrize("is_full", [False, True])
@@ -331,14 +330,6 @@ def test_what_a_network_makes_for_itself_lives_as_long_as_its_graphs(store):
     assert says(device, "b", 3) == [6]
 
 
-def test_a_worker_that_closes_has_done_its_work(store):
-    driver, device = ready(store, "a")
-    device.launch("one", "pool", expert("a"), images(1))
-    (worker,) = device._workers.values()
-    worker.close()
-    assert driver.log[-1] == "executor 1: outputs down"
-
-
 @pytest.mark.parametrize(
     "gives_back", [lambda worker: worker.trim(), lambda worker: collector.give_back(worker._driver)]
 )
@@ -382,7 +373,7 @@ def test_the_graphs_of_measurings_go_while_no_other_is_captured(store, gone, mon
     assert all(gone)
 
 
-def test_the_graphs_of_a_closed_line_and_of_one_that_cannot_open_go_so_too(store, gone):
+def test_the_graphs_of_a_line_that_is_closed_lost_or_cannot_open_go_so_too(store, gone):
     _, device = ready(store, "a")
     says(device, "a", 1)
     gone.clear()
@@ -394,9 +385,6 @@ def test_the_graphs_of_a_closed_line_and_of_one_that_cannot_open_go_so_too(store
     gc.collect()
     assert all(gone)
     assert too_small.driver.reserved == 0
-
-
-def test_graphs_of_a_lost_device_go_so_too(store, gone):
     driver, device = ready(store, "a")
     says(device, "a", 1)
     gone.clear()
@@ -412,7 +400,10 @@ def runs(driver):
     return [int(line.rpartition("x")[2]) for line in driver.log if " run x" in line]
 
 
-def test_without_memory_for_a_graph_batches_are_smaller_and_the_line_goes_on(store):
+def test_what_is_full_once_is_tried_again_and_twice_makes_batches_smaller(store):
+    driver, device = ready(store, "c", troubles={"capture scale x32": [FULL]})
+    assert says(device, "c", *range(20)) == [3 * shade for shade in range(20)]
+    assert runs(driver) == [32]
     driver, device = ready(store, "c", troubles={"capture scale x32": [FULL] * 2, "capture scale x16": [FULL] * 2})
     # It stays with what was found out.
     for _ in range(2):
@@ -420,13 +411,7 @@ def test_without_memory_for_a_graph_batches_are_smaller_and_the_line_goes_on(sto
     assert runs(driver) == [8, 4] * 2
 
 
-def test_what_was_full_once_is_tried_again(store):
-    driver, device = ready(store, "c", troubles={"capture scale x32": [FULL]})
-    assert says(device, "c", *range(20)) == [3 * shade for shade in range(20)]
-    assert runs(driver) == [32]
-
-
-def test_where_graphs_went_they_are_captured_again_and_then_batches_get_smaller(store):
+def test_where_graphs_went_they_are_captured_again_smaller_or_the_batch_fails(store):
     driver, device = ready(store, "c")
     assert says(device, "c", 1) == [3]
     device._workers["one"].trim()
@@ -435,12 +420,6 @@ def test_where_graphs_went_they_are_captured_again_and_then_batches_get_smaller(
     driver.troubles["capture scale x16"] = [FULL] * 2
     assert says(device, "c", *range(10)) == [3 * shade for shade in range(10)]
     assert runs(driver) == [1, 4, 8, 4]
-
-
-def test_where_not_even_one_image_runs_the_batch_fails_and_the_next_one_does_not(store):
-    driver, device = ready(store, "c")
-    assert says(device, "c", 1) == [3]
-    device._workers["one"].trim()
     driver.troubles["capture scale x1"] = [FULL] * 2
     with pytest.raises(DeviceFull, match="no memory"):
         says(device, "c", 1)
@@ -456,7 +435,7 @@ def test_an_activation_that_fails_leaves_no_expert_in_the_place(store):
     assert [says(device, name, 1) for name in "bab"] == [[2], [1], [2]]
 
 
-def test_a_load_that_fails_takes_no_place(store):
+def test_a_load_that_fails_takes_no_place_whether_in_its_copy_or_before(store, monkeypatch):
     driver, device = ready(store, room=1.2)
     driver.troubles["copy b"] = [DeviceFull("no memory")] * 20
     for _ in range(20):
@@ -466,9 +445,6 @@ def test_a_load_that_fails_takes_no_place(store):
     assert says(device, "a", 4) == [4]
     with pytest.raises(DeviceFull, match="more than is free"):
         device.load("pool", expert("c"))
-
-
-def test_a_load_fails_before_it_takes_memory_if_the_network_cannot_be_made(store, monkeypatch):
     _, device = ready(store, room=1.2)
 
     def fails(self, expert):
@@ -483,7 +459,7 @@ def test_a_load_fails_before_it_takes_memory_if_the_network_cannot_be_made(store
     assert says(device, "a", 4) == [4]
 
 
-def test_a_lost_device_says_so_from_then_on_and_lets_go(store):
+def test_a_lost_device_says_so_from_then_on_ends_both_batches_and_lets_go(store):
     driver, device = ready(store, "ab")
     driver.troubles["run x1"] = [DeviceLost("it fell off the bus")]
     for _ in range(3):
@@ -495,6 +471,15 @@ def test_a_lost_device_says_so_from_then_on_and_lets_go(store):
     device.evict("pool", expert("a"), keep_copy=True)
     device.evict("pool", expert("b"))
     device.trim()
+    driver, device = ready(store, "a")
+    launched = [device.launch("one", "pool", expert("a"), images(shade)) for shade in (1, 2)]
+    driver.troubles["wait"] = [DeviceLost("it fell off the bus")]
+    for findings in launched:
+        with pytest.raises(DeviceLost):
+            findings()
+        driver.lost = False
+    with pytest.raises(DeviceLost):
+        device.load("pool", expert("b"))
 
 
 def test_damaged_weights_are_reported_and_the_others_go_on(store, tmp_path):
@@ -513,12 +498,13 @@ def test_damaged_weights_are_reported_and_the_others_go_on(store, tmp_path):
 
 
 def test_nothing_is_captured_and_no_memory_taken_while_images_come(store):
-    driver, device = ready(store, "a", executors=2)
+    driver, device = ready(store, "ab", room=2.5, executors=2)
     # From here on, memory that is asked for is an error.
     driver.troubles |= {what: [FULL] * 99 for what in ("memory", "pinned", "capture")}
     for count in range(1, 40):
         assert len(says(device, "a", *range(count))) == count
         assert len(says(device, "a", *range(count), executor="two")) == count
+    assert driver.peak <= device.memory_bytes
 
 
 def test_all_graphs_are_captured_by_one_thread_the_largest_first_and_it_is_said(store):
@@ -576,17 +562,14 @@ def test_an_executors_graphs_work_in_one_memory_and_the_rest_is_for_experts(tmp_
 def test_the_networks_that_hold_most_are_captured_first(tmp_path):
     """Later graphs then reuse their memory; the other way round both would stay reserved."""
     store, state = Store(tmp_path), {"weight": torch.ones(1, BLOB)}
-    kinds = {name: type("Another", (Scale,), {"name": name, "max_batch": most})() for name, most in BATCHES.items()}
-    for name in kinds:
+    batches, kinds = {"few": 4, "many": 32, "some": 16}, {}
+    for name, most in batches.items():
+        kinds[name] = type("Another", (Scale,), {"name": name, "max_batch": most})()
         store.put(f"t/{name}", kind=name, labels=("ok",), input_size=8, state=state)
-    said = []
-    driver = FakeDriver(image_bytes=MIB)
+    said, driver = [], FakeDriver(image_bytes=MIB)
     device = CudaDevice(store, kinds, driver, executors=1, memory_bytes=300 * MIB, say=said.append)
     device.prepare([Expert(name, name, ("ok",), 8, f"t/{name}") for name in kinds])
     assert [sentence.split()[1] for sentence in said] == ["many", "some", "few"]
-
-
-BATCHES = {"few": 4, "many": 32, "some": 16}
 
 
 def test_what_others_left_behind_is_no_memory_of_the_line(store):
@@ -649,14 +632,6 @@ def test_memory_that_only_garbage_holds_is_found_when_it_is_needed(store):
     assert len(says(device, "a", *range(32))) == 32
     assert runs(driver) == [32]
     assert driver.peak <= MEMORY
-
-
-def test_what_the_budget_is_for_is_never_passed(store):
-    driver, device = ready(store, "ab", room=2.5, executors=2)
-    for count in (1, 2, 3, 5, 9, 13, 17, 25, 32):
-        for executor in ("one", "two"):
-            assert len(says(device, "a", *range(count), executor=executor)) == count
-    assert driver.peak <= device.memory_bytes
 
 
 def test_memory_that_others_hold_in_this_process_is_no_part_of_the_budget(store):
@@ -799,35 +774,15 @@ def test_a_batch_that_cannot_begin_leaves_the_batch_ahead_of_it_alone(store):
     assert says(device, "b", 3) == [6]
 
 
-def test_a_lost_device_ends_both_batches(store):
-    driver, device = ready(store, "a")
-    launched = [device.launch("one", "pool", expert("a"), images(shade)) for shade in (1, 2)]
-    driver.troubles["wait"] = [DeviceLost("it fell off the bus")]
-    for findings in launched:
-        with pytest.raises(DeviceLost):
-            findings()
-        driver.lost = False
-    with pytest.raises(DeviceLost):
-        device.load("pool", expert("b"))
-
-
-def test_it_admits_further_experts_that_its_graphs_run(store):
+def test_once_it_is_prepared_it_takes_only_what_its_graphs_run(store, tmp_path):
     driver, device = ready(store)
     device.admit([expert("b")], 1)
     assert captures(driver) == []
     with pytest.raises(BoardsClash, match="'b'"):
         device.admit([replace(expert("b"), input_size=16)], 1)
-
-
-def test_it_measures_nothing_new_once_it_is_prepared(store):
-    _, device = ready(store)
     assert device.measure(expert("a")).load_s > 0
     with pytest.raises(BoardsClash, match="'a'"):
         device.measure(replace(expert("a"), input_size=16))
-
-
-def test_it_refuses_a_file_that_is_too_large_to_pass(store, tmp_path):
-    _, device = ready(store)
     large = Store(tmp_path)
     large.put("t/a", kind="scale", labels=("ok",), input_size=8, state={"weight": torch.ones((1, 2 * BLOB))})
     device.store = large

@@ -17,6 +17,7 @@ from coe.results.result_lines import from_line, to_line
 
 GREY = np.full((200, 300, 3), 128, np.uint8)
 BOX = Box("bridge", 0.9, (100.0, 60.0, 180.0, 120.0))
+FAR = Box("x", 1, (9, 9, 1, math.inf))
 FINDING = Finding("demo/joint", "fp32", "bridge", 0.9, (BOX,), 0.4, heat=Heat(2, 2, bytes([0, 0, 0, 255])))
 NG = Result(Request(1, "R0402", "a.png", "SN1", "R7"), Verdict.NG, (FINDING,), 0.25)
 
@@ -26,7 +27,7 @@ def red(picture: np.ndarray) -> np.ndarray:
     return (picture[..., 2] > 180) & (picture[..., 0] < 80)
 
 
-def test_a_box_is_drawn_where_it_is_in_the_colour_of_the_verdict() -> None:
+def test_a_box_is_drawn_where_it_is_in_the_colour_of_the_verdict_and_heat_is_red() -> None:
     plain = dataclasses.replace(NG, findings=(dataclasses.replace(FINDING, heat=None),))
     drawn = draw(plain, GREY)
     assert drawn.shape == GREY.shape
@@ -37,8 +38,6 @@ def test_a_box_is_drawn_where_it_is_in_the_colour_of_the_verdict() -> None:
     np.testing.assert_array_equal(draw(plain, GREY, order="RGB"), drawn[..., ::-1])
     assert (GREY == 128).all(), "the caller's image stays"
 
-
-def test_heat_is_red_where_an_expert_sees_something() -> None:
     drawn = draw(NG, GREY).astype(int)
     assert drawn[180, 270, 2] - drawn[180, 270, 0] > 100
     assert abs(drawn[130, 30, 2] - drawn[130, 30, 0]) < 60
@@ -49,12 +48,7 @@ def test_heat_is_red_where_an_expert_sees_something() -> None:
     [
         Result(Request(1, "R0402"), None, (), 0.0, Failure(FailureKind.IMAGE, "is no picture \x1b[31m")),
         Result(Request(1, "C1"), Verdict.OK, (Finding("e", "fp32", "none", math.nan),), 0.1),
-        Result(
-            Request(1, "電阻"),
-            Verdict.REVIEW,
-            (Finding("e", "fp32", "割れ", 0.5, (Box("x", 1, (9, 9, 1, math.inf)),)),),
-            0.1,
-        ),
+        Result(Request(1, "電阻"), Verdict.REVIEW, (Finding("e", "fp32", "割れ", 0.5, (FAR,)),), 0.1),
     ],
 )
 def test_any_result_can_be_drawn(result: Result) -> None:
@@ -93,9 +87,8 @@ def test_errors_that_the_page_of_the_api_names_come_with_the_package() -> None:
 
 @pytest.mark.parametrize("count", [1, 6, 13])
 def test_a_legend_of_long_names_stays_on_the_sheet(count: int) -> None:
-    figure = sheet((12.5, 4.0), None)
-    names = [f"resnet101, onnxruntime, bf16, 224 px, {index} thread(s)" for index in range(count)]
-    head(figure, "title", [Line2D([], [], label=name) for name in names])
+    figure, name = sheet((12.5, 4.0), None), "resnet101, onnxruntime, bf16, 224 px, {} thread(s)"
+    head(figure, "title", [Line2D([], [], label=name.format(index)) for index in range(count)])
     figure.draw_without_rendering()
     (legend,) = figure.legends
     assert legend.get_window_extent().x1 <= figure.bbox.x1

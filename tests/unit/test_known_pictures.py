@@ -47,11 +47,8 @@ def test_a_list_is_taken_expert_by_expert_the_most_used_first(board: Path) -> No
     assert arrived(board, pictures_of(board)) == ["A1", "A4", "A6", "A7", "B2", "B3", "B8", "C0", "C5"]
 
 
-def test_what_comes_one_by_one_is_taken_as_it_comes(board: Path) -> None:
+def test_what_comes_one_by_one_or_with_due_times_is_taken_as_it_is(board: Path) -> None:
     assert arrived(board, iter(pictures_of(board))) == [f"{one}{n}" for n, one in enumerate(COMPONENTS)]
-
-
-def test_a_list_with_due_times_is_taken_as_it_is(board: Path) -> None:
     pictures = [*pictures_of(board), *pictures_of(board, "A", within_s=60)]
     assert arrived(board, pictures) == [picture.name for picture in pictures]
 

@@ -1,6 +1,6 @@
 """Kinds that compare judge each component by its own good parts: a neighbour that varies more sets no limit for it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from coe.core import NOTHING, Expert, Finding, GoodLimits, Shown
 from coe.errors import StoreError
 from coe.learn import golden_reference
 from coe.store.exam import stops_of
-from coe.store.kinds import Reference, TrainingPlan
+from coe.store.kinds import Reference, Trained, TrainingPlan
 from coe.store.store import Store
 from coe.store.store_reader import Snapshot
 from coe.testing import rules_from
@@ -39,6 +39,7 @@ components:
 EXPERT = Expert("d", "difference", ("different",), 160, "b/d", frozenset({"different"}))
 GOLDEN = Expert("g", "golden", ("hole",), 2 * CELL, "b/g", frozenset({"hole"}))
 SIZE = (90, 60)
+Draw = Callable[[int], np.ndarray]
 
 
 def parts(reference: str, largest: Sequence[float], misfit: float = 0.01) -> list[GoodPart]:
@@ -69,20 +70,24 @@ def circuit(seed: int, turned: bool = False) -> np.ndarray:
     return noisy(moved(picture, *(int(value) for value in chance.integers(-1, 2, 2))), seed, levels=6)
 
 
+def train_on(folder: Path, *drawn: tuple[str, Draw, int], **options: object) -> tuple[Trained, dict[str, Reference]]:
+    """Learn from so many pictures of each component, and from references that are made of them."""
+    references = {}
+    for name, draw, count in drawn:
+        (folder / name / "good").mkdir(parents=True)
+        pictures = {f"{seed}.png": draw(seed) for seed in range(count)}
+        for file, pixels in pictures.items():
+            Image.fromarray(pixels).save(folder / name / "good" / file)
+        learned = golden_reference.learn(pictures if count > 2 else {"0.png": pictures["0.png"]})
+        references[name] = Reference(learned.image, learned.spread, f"b/{name}")
+    plan = TrainingPlan(folder, folder, 1, 8, 1e-3, threads=1, references=references, **options)
+    return difference.train(EXPERT, plan, lambda *_: None), references
+
+
 @pytest.fixture
 def taught(tmp_path: Path) -> tuple[Expert, dict[str, Reference]]:
     """An expert that learned eight chips, each beside other neighbours, and two circuits; and the references."""
-    references = {}
-    for name, draw, count in (("C1", chip, 8), ("U1", circuit, 2)):
-        folder = tmp_path / name / "good"
-        folder.mkdir(parents=True)
-        pictures = {f"{seed}.png": draw(seed) for seed in range(count)}
-        for file, pixels in pictures.items():
-            Image.fromarray(pixels).save(folder / file)
-        learned = golden_reference.learn(pictures if count > 2 else {"0.png": pictures["0.png"]})
-        references[name] = Reference(learned.image, learned.spread, f"b/{name}")
-    plan = TrainingPlan(tmp_path, tmp_path, 1, 8, 1e-3, threads=1, references=references)
-    trained = difference.train(EXPERT, plan, lambda *_: None)
+    trained, references = train_on(tmp_path, ("C1", chip, 8), ("U1", circuit, 2))
     return replace(EXPERT, limits=trained.limits), references
 
 
@@ -105,17 +110,7 @@ def test_what_must_not_pass_tightens_the_misfit_where_that_keeps_it_out() -> Non
 
 def test_the_exam_has_a_row_for_each_component_that_is_blind_by_itself(tmp_path: Path) -> None:
     """The chip looks the same turned round, the circuit does not: of the circuit nothing is said by the chip's row."""
-    references = {}
-    for name, draw in (("C1", plain_chip), ("U1", circuit)):
-        (tmp_path / name / "good").mkdir(parents=True)
-        pictures = {f"{seed}.png": draw(seed) for seed in range(4)}
-        for file, pixels in pictures.items():
-            Image.fromarray(pixels).save(tmp_path / name / "good" / file)
-        learned = golden_reference.learn(pictures)
-        references[name] = Reference(learned.image, learned.spread, f"b/{name}")
-    plan = TrainingPlan(tmp_path, tmp_path, 1, 8, 1e-3, threads=1, references=references, polarity=True)
-    exam = difference.train(EXPERT, plan, lambda *_: None).exam
-    assert exam is not None
+    exam = train_on(tmp_path, ("C1", plain_chip, 4), ("U1", circuit, 4), polarity=True)[0].exam
     turned = {item.component: (item.passed, item.shown) for item in exam.items if item.item is Shown.TURNED}
     assert turned == {"C1": (4, 4), "": (0, 4)}
     assert stops_of(exam)["C1"][Shown.TURNED] is False
@@ -225,7 +220,7 @@ def test_what_golden_takes_for_no_defect_is_for_a_person_if_good_parts_differ_le
     assert (ignored.label, bool(ignored.doubt)) == (NOTHING, True), "a box that does not count takes no doubt along"
 
 
-def test_limits_go_with_the_weights_and_a_line_keeps_to_those_it_was_opened_with(tmp_path: Path) -> None:
+def test_limits_go_with_the_weights_a_line_keeps_to_them_and_over_which_nothing_lies_are_damage(tmp_path: Path) -> None:
     store = Store(tmp_path)
     state = difference.skeleton(EXPERT).state_dict()
     limits = {"b/U1": GoodLimits(40.0, 0.02, 3)}

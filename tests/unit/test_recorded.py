@@ -46,9 +46,6 @@ def test_events_that_came_together_count_as_those_that_came_alone():
     ended = Finished("cpu0", (says("a", "ok"), says("a", "bad")))
     together = [(1.0, EventBatch(tuple(arrived)), [run("cpu0", "a", 0, 1)]), (2.0, ended, [])]
     alone = [(1.0, arrived[0], []), (1.0, arrived[1], [run("cpu0", "a", 0, 1)]), (2.0, ended, [])]
+    assert recorded([]).arrivals == ()
     assert recorded(together) == recorded(alone)
     assert recorded(together).findings == {0: {"a": says("a", "ok")}, 1: {"a": says("a", "bad")}}
-
-
-def test_an_empty_trace_holds_nothing():
-    assert recorded([]).arrivals == ()

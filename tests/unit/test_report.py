@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,6 +40,7 @@ class Page(HTMLParser):
 
     def __init__(self, text: str) -> None:
         super().__init__()
+        self.source = text
         self.open: list[str] = []
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.words: list[str] = []
@@ -90,18 +92,17 @@ def grey(_: str) -> np.ndarray:
     return np.full((50, 100, 3), 90, np.uint8)
 
 
+def written(folder: Path, results: Sequence[Result], source: PixelSource, board: str = "demo", **options: Any) -> Page:
+    path, run, missing = folder / "report.html", options.pop("run", RUN), options.pop("missing", ())
+    write_report(path, board, results, summarise(results, run, missing), source, **options)
+    return Page(path.read_text(encoding="utf-8"))
+
+
 def render(
-    folder: Path,
-    results: Sequence[Result],
-    load: Callable[[str], np.ndarray] = grey,
-    missing: Sequence[Photograph] = (),
-    board: str = "demo",
-    **options: int,
+    folder: Path, results: Sequence[Result], load: Callable[[str], np.ndarray] = grey, **options: Any
 ) -> tuple[str, Page]:
-    path = folder / "report.html"
-    write_report(path, board, results, summarise(results, RUN, missing), PixelSource(load), **options)
-    text = path.read_text(encoding="utf-8")
-    return text, Page(text)
+    page = written(folder, results, PixelSource(load), **options)
+    return page.source, page
 
 
 def test_of_a_finding_made_again_only_the_boxes_that_decide_are_drawn(tmp_path: Path) -> None:
@@ -173,13 +174,10 @@ def test_a_card_shows_the_chain_and_the_boxes(tmp_path: Path) -> None:
     assert page.all("img")[0]["alt"] == "NG: R0402 R1 SN1"
 
 
-def test_many_boxes_are_numbered(tmp_path: Path) -> None:
+def test_a_card_numbers_many_boxes_and_leaves_out_what_cannot_be_drawn(tmp_path: Path) -> None:
     boxes = [Box("bridge", 0.5 + n / 100, (n * 9, 5, n * 9 + 8, 20)) for n in range(8)]
     page = render(tmp_path, [result("a", NG, boxes=boxes)])[1]
     assert "1 bridge 0.57 2 bridge 0.56" in page.text
-
-
-def test_boxes_that_cannot_be_drawn_are_left_out(tmp_path: Path) -> None:
     boxes = [Box("x", math.nan, (0, 0, math.nan, 1)), Box("y", 0.5, (10, 10, 5, 5)), Box("z", 0.5, (0, 0, math.inf, 9))]
     page = render(tmp_path, [result("a", NG, boxes=boxes)])[1]
     assert page.all("rect", class_="line") == []
@@ -208,16 +206,14 @@ def test_every_text_is_escaped(tmp_path: Path) -> None:
     ]
     results.append(result(EVIL, None, error=EVIL, serial=EVIL, component=EVIL))
     run = RunFigures(EVIL, EVIL, started=EVIL)
-    path = tmp_path / "report.html"
-    write_report(path, EVIL, results, summarise(results, run), PixelSource(grey))
-    text = path.read_text(encoding="utf-8")
+    text, page = render(tmp_path, results, board=EVIL, run=run)
     assert "<script>alert" not in text
     assert text.count("<script>") == 1
     assert text.count("</style>") == 1
     assert "{{ 7*7 }}" in text
-    page = Page(text)
     assert page.all("figure")[0]["data-component"] == visible(EVIL)
     assert is_visible(text)
+    assert "\\xff" in render(tmp_path, [result("\udcff", NG)])[0], "a lone surrogate"
 
 
 @pytest.mark.parametrize("name", ["SN\u202egnp", "SN\u200bpng", "SN\x1bpng", "SN\npng", "SN\xadpng"])
@@ -225,10 +221,6 @@ def test_no_board_passes_for_another(tmp_path: Path, name: str) -> None:
     page = render(tmp_path, [result("a", NG, serial=name), result("b", serial="SNpng")])[1]
     assert page.text.count(visible(name)) == 2  # among the boards, and in the gallery
     assert page.all("figure")[0]["data-text"] == f"{visible(name)} R1 a"
-
-
-def test_lone_surrogates_do_not_stop_it(tmp_path: Path) -> None:
-    assert "\\xff" in render(tmp_path, [result("\udcff", NG)])[0]
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -252,31 +244,22 @@ def test_the_gallery_has_a_stated_limit(tmp_path: Path) -> None:
     assert "6 images shown, NG first; 4 more are listed only in results.csv" in page.text
 
 
-def test_thumbnails_are_small(tmp_path: Path) -> None:
+def test_thumbnails_are_small_of_extreme_shapes_too(tmp_path: Path) -> None:
     page = render(tmp_path, [result("a", NG)], lambda _: np.zeros((3000, 1500, 3), np.uint8))[1]
     address = str(page.all("img")[0]["src"])
     picture = Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2])))
     assert (picture.format, picture.size) == ("JPEG", (240, 480))
     assert page.all("svg", viewbox="0 0 1500 3000") == []  # no boxes, no drawing
-
-
-def test_extreme_shapes_have_a_thumbnail(tmp_path: Path) -> None:
     page = render(tmp_path, [result("a", NG)], lambda _: np.zeros((8, 9000, 3), np.uint8))[1]
     assert len(page.all("img")) == 1
 
 
-def test_nothing_wrong(tmp_path: Path) -> None:
+def test_nothing_wrong_nothing_at_all_and_no_serials_are_said(tmp_path: Path) -> None:
     page = render(tmp_path, [result("a"), result("b")])[1]
     assert "All 2 images are OK." in page.text
     assert "Nothing to look at: no image is NG or needs a review." in page.text
     assert not page.all("script")
-
-
-def test_nothing_at_all(tmp_path: Path) -> None:
     assert "No image has been inspected." in render(tmp_path, [])[1].text
-
-
-def test_no_serials(tmp_path: Path) -> None:
     page = render(tmp_path, [result("a", NG, serial="")])[1]
     assert "no boards to judge" in page.text
 
@@ -347,21 +330,12 @@ def test_an_image_stands_beside_its_reference_and_their_difference(tmp_path: Pat
         stored = ReferencePicture(good, np.full((40, 60), 9, np.uint8), "b/<U1>, version 3", "a1b2")
         return {"pair": stored, "other part": ReferencePicture(other)}.get(name)
 
-    path = tmp_path / "report.html"
-    write_report(path, "b", results, summarise(results, RUN), PixelSource(lambda name: faulty, reference))
-    page = Page(path.read_text(encoding="utf-8"))
+    page = written(tmp_path, results, PixelSource(lambda name: faulty, reference))
     alts = [str(attributes["alt"]).strip() for tag, attributes in page.tags if tag == "img"]
     assert alts == ["NG: U1", "Reference of U1", "Difference of U1", "NG: U1", "Reference of U1", "NG: U1", "NG: U1"]
     shown = ("Image", "Reference", "Difference", "b/<U1>, version 3", "given with the image")
-    assert [word for word in page.words if word in shown][-7:] == [
-        "Image",
-        "Reference",
-        "b/<U1>, version 3",
-        "Difference",
-        "Image",
-        "Reference",
-        "given with the image",
-    ]
+    stored_pair, given_pair = ["Image", "Reference", shown[3], "Difference"], ["Image", "Reference", shown[4]]
+    assert [word for word in page.words if word in shown][-7:] == stored_pair + given_pair
     assert ("small", {"title": "checksum a1b2"}) in page.tags
     assert page.words.count("The reference is not shown: is damaged.") == 1
 
@@ -369,21 +343,16 @@ def test_an_image_stands_beside_its_reference_and_their_difference(tmp_path: Pat
 def test_a_doubt_stands_with_its_finding(tmp_path: Path) -> None:
     doubtful = Finding("d", "fp32", "none", 1.0, doubt="it does not fit its <reference>")
     results = [Result(Request(0, "U1", "a"), REVIEW, (doubtful,), 0.1)]
-    path = tmp_path / "report.html"
-    write_report(path, "b", results, summarise(results, RUN), PixelSource(lambda name: np.zeros((9, 9, 3), np.uint8)))
-    assert "it does not fit its &lt;reference&gt;" in path.read_text(encoding="utf-8")
+    assert "it does not fit its &lt;reference&gt;" in render(tmp_path, results)[0]
 
 
-def test_a_heat_map_lies_over_its_image_and_is_kept_in_the_line(tmp_path: Path) -> None:
+def test_a_heat_map_lies_over_its_image_and_is_kept_in_the_line_that_is_damaged_with_it(tmp_path: Path) -> None:
     values = bytearray(16)
     values[6] = 255  # the second row, the third column
     heat = Heat(4, 4, bytes(values))
     results = [Result(Request(0, "U1", "a"), NG, (Finding("d", "fp32", "strange", 0.9, heat=heat),), 0.1)]
     assert from_line(to_line(results[0]).encode(), 0).findings[0].heat == heat
-    path = tmp_path / "report.html"
-    grey = np.full((80, 80, 3), 100, np.uint8)
-    write_report(path, "b", results, summarise(results, RUN), PixelSource(lambda name: grey))
-    page = Page(path.read_text(encoding="utf-8"))
+    page = render(tmp_path, results, lambda name: np.full((80, 80, 3), 100, np.uint8))[1]
     addresses = {str(attributes["alt"]).strip(): attributes["src"] for tag, attributes in page.tags if tag == "img"}
     assert list(addresses) == ["NG: U1", "Heat map of U1"]
     shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(str(addresses["Heat map of U1"]).partition(",")[2]))))
@@ -391,11 +360,8 @@ def test_a_heat_map_lies_over_its_image_and_is_kept_in_the_line(tmp_path: Path) 
     assert (red - green)[30, 50] > 100
     assert abs(red - green)[70, 10] < 10
 
-
-def test_a_damaged_heat_map_makes_a_damaged_line() -> None:
-    heat = {"rows": 2, "columns": 2, "values": "AAAA"}
-    line = json.loads(to_line(Result(Request(0, "U1", "a"), NG, (Finding("d", "fp32", "x", 0.9),), 0.1)))
-    line["findings"][0]["heat"] = heat
+    line = json.loads(to_line(results[0]))
+    line["findings"][0]["heat"] = {"rows": 2, "columns": 2, "values": "AAAA"}
     with pytest.raises(ValueError, match="3 values"):
         from_line(json.dumps(line).encode(), 0)
 

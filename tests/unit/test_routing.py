@@ -42,39 +42,38 @@ class Boxes:
         return boxes
 
 
-def test_a_stage_goes_home_though_its_expert_is_absent_there_and_the_standby_is_idle() -> None:
+def test_a_stage_goes_where_its_expert_is_and_home_where_it_is_nowhere() -> None:
     assert Boxes({"a": ("one",)}, {"a": "two"}).choose("a") == "one"
-
-
-def test_a_stage_goes_where_its_expert_is() -> None:
     chosen = Boxes({"a": ("one",)}, {"a": "two"})
     chosen.views["two"].reported({"a": 0.0})
     assert chosen.choose("a") == "two"
 
 
-def test_of_replicas_that_which_would_be_done_first_takes_the_stage() -> None:
+def test_of_replicas_that_which_would_be_done_first_takes_the_stage_and_a_slow_one_fewer() -> None:
     chosen = Boxes({"a": ("one", "two", "three")})
     for view in chosen.views.values():
         view.reported({"a": 0.0})
     assert chosen.taken("a", 6) == ["one", "two", "three"] * 2
+    # Its stages take 0.4 s, those of the other box 0.1 s; both have all experts.
+    chosen = Boxes({"a": ("one", "two")})
+    chosen.views["one"].reported({"a": 0.0}, pace=4.0)
+    chosen.views["two"].reported({"a": 0.0})
+    assert chosen.taken("a", 5) == ["two", "two", "two", "one", "two"]
 
 
-def test_a_stage_whose_expert_others_wait_for_joins_them_whatever_the_disk_has_to_do() -> None:
-    """The home has three loads ahead; the standby, with none, would load the expert once more."""
-    chosen = Boxes(dict.fromkeys("abc", ("one",)), {"a": "two"})
-    for expert in "bca":
-        chosen.views["one"].sent(expert)
-    assert chosen.views["one"].loads_s == 3.0
-    assert chosen.choose("a") == "one"
-
-
-def test_the_standby_takes_what_it_has_done_sooner_even_with_a_second_load() -> None:
+def test_the_standby_takes_what_it_has_done_sooner_and_none_whose_expert_others_wait_for_at_home() -> None:
     """The home has two loads ahead: done after 3.1 s, there after 1.1 s, and a load more makes 2.1 s."""
     chosen = Boxes(dict.fromkeys("abc", ("one",)), {"a": "two"})
     chosen.views["one"].sent("b")
     assert chosen.choose("a") == "one"
     chosen.views["one"].sent("c")
     assert chosen.choose("a") == "two"
+    # The home has three loads ahead; the standby, with none, would load the expert once more.
+    chosen = Boxes(dict.fromkeys("abc", ("one",)), {"a": "two"})
+    for expert in "bca":
+        chosen.views["one"].sent(expert)
+    assert chosen.views["one"].loads_s == 3.0
+    assert chosen.choose("a") == "one"
 
 
 def test_an_image_stays_where_it_is_if_the_way_takes_longer_than_the_wait() -> None:
@@ -107,14 +106,6 @@ def test_the_books_of_a_view_go_back_to_nothing() -> None:
     for expert in "aab":
         view.answered(expert)
     assert (view.loads_s, view.work_s, view.waiting) == (0.0, 0.0, {})
-
-
-def test_a_box_that_has_become_slow_takes_fewer_stages() -> None:
-    """Its stages take 0.4 s, those of the other box 0.1 s; both have all experts."""
-    chosen = Boxes({"a": ("one", "two")})
-    chosen.views["one"].reported({"a": 0.0}, pace=4.0)
-    chosen.views["two"].reported({"a": 0.0})
-    assert chosen.taken("a", 5) == ["two", "two", "two", "one", "two"]
 
 
 # A box keeps to the times of the head, although its clock began at another moment and parcels may be slow

@@ -76,22 +76,30 @@ class Deep(Idle):
         return findings
 
 
+def deep_runner(
+    device: Idle, prepared: Callable[[Run], list[object]], heard: queue.SimpleQueue[Event], *batches: str
+) -> Runner:
+    """Return the runner of an executor two batches deep, that is given a batch of each of these experts."""
+    spec = ExecutorSpec("gpu0", "gpu", "gpu0", depth=2)
+    executor = Executor(spec, ModelPool(PoolSpec("gpu0", "gpu", 100, 0)), Backlog())
+    experts = {name: Expert(name, "k", ("ok", "bad"), 8, f"board/{name}") for name in batches}
+    runner = Runner(executor, device, experts, prepared=prepared, tell=heard.put)
+    for name in batches:
+        runner.put(Run("gpu0", Batch(name, (Stage(0, name),))))
+    return runner
+
+
 @pytest.mark.parametrize("bad", [(), ("b",), ("a",)])
 def test_a_deep_executor_begins_a_batch_before_it_waits_for_the_one_ahead_and_answers_in_order(bad: tuple[str]) -> None:
-    heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
-    spec = ExecutorSpec("gpu0", "gpu", "gpu0", depth=2)
-    executor, device = Executor(spec, ModelPool(PoolSpec("gpu0", "gpu", 100, 0)), Backlog()), Deep()
+    device, heard = Deep(), queue.SimpleQueue[Event]()
     device.bad.update(bad)
-    experts = {name: Expert(name, "k", ("ok", "bad"), 8, f"board/{name}") for name in "abc"}
-    runner = Runner(executor, device, experts, prepared=lambda run: [], tell=heard.put)
+    runner = deep_runner(device, lambda run: [], heard, *"abc")
     functions = runner.thread_functions()
     assert sorted(functions) == ["coe-answers-gpu0", "coe-executor-gpu0"]
     # Daemons: if a batch waits for ever, the test fails and does not hang.
     threads = [threading.Thread(target=function, daemon=True) for function in functions.values()]
     for thread in threads:
         thread.start()
-    for name in "abc":
-        runner.put(Run("gpu0", Batch(name, (Stage(0, name),))))
     # All begin, while none has been answered.
     assert [device.begun.get(timeout=60) for _ in "abc"] == ["a", "b", "c"]
     runner.close()
@@ -133,21 +141,14 @@ class Timed(Idle):
 
 def test_the_time_of_a_batch_is_the_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the wait for its images counts, nor that for a batch ahead of it, though that failed."""
-    clock, heard = Clock(), queue.SimpleQueue[Event]()
+    clock, heard, waits_s = Clock(), queue.SimpleQueue[Event](), iter([50.0, 0.0, 0.0])
     monkeypatch.setattr(runner_module, "time", clock)
-    spec = ExecutorSpec("gpu0", "gpu", "gpu0", depth=2)
-    executor = Executor(spec, ModelPool(PoolSpec("gpu0", "gpu", 100, 0)), Backlog())
-    experts = {name: Expert(name, "k", ("ok", "bad"), 8, f"board/{name}") for name in ("a", "bad")}
-
-    waits_s = iter([50.0, 0.0, 0.0])
 
     def prepared(command: Run) -> list[object]:
         clock.now += next(waits_s)
         return []
 
-    runner = Runner(executor, Timed(clock), experts, prepared=prepared, tell=heard.put)
-    for name in ("a", "bad", "a"):
-        runner.put(Run("gpu0", Batch(name, (Stage(0, name),))))
+    runner = deep_runner(Timed(clock), prepared, heard, "a", "bad", "a")
     runner.close()
     launch, answer = runner.thread_functions().values()
     launch()  # all three are on the device before the first has ended

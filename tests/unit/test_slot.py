@@ -50,13 +50,9 @@ def blobs(tmp_path):
 IMAGES = torch.full((1, 3, 8, 8), 10, dtype=torch.uint8)
 
 
-def test_the_bound_blob_decides(blobs):
+def test_the_bound_blob_decides_and_weights_are_views_of_it(blobs):
     slot = Slot(Scale(), EXPERT)
     assert [slot.run(blob, IMAGES).item() for blob in (*blobs, blobs[0])] == [20.0, 30.0, 20.0]
-
-
-def test_weights_are_views_of_the_blob(blobs):
-    slot = Slot(Scale(), EXPERT)
     slot.run(blobs[0], IMAGES)
     assert slot.module.weight.data_ptr() == blobs[0].tensors["weight"].data_ptr()
     slot.unbind(blobs[1])

@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -46,16 +47,14 @@ def test_a_file_that_a_reader_has_open_is_replaced_a_moment_later(
     assert len(windows) == 3
 
 
-def test_a_file_that_stays_open_is_an_error_after_a_second(
+def test_a_file_that_stays_open_is_an_error_after_a_second_and_elsewhere_at_once(
     tmp_path: Path, windows: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refusing(1000, monkeypatch)
     with pytest.raises(PermissionError):
         system.replace(tmp_path / "new", tmp_path / "old")
     assert sum(windows) == pytest.approx(1.0, abs=0.1)
-
-
-def test_elsewhere_what_is_refused_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "_REPLACES_OPEN_FILES", True)
     monkeypatch.setattr(system.time, "sleep", lambda _: pytest.fail("nothing to wait for"))
     refusing(1000, monkeypatch)
     with pytest.raises(PermissionError):
@@ -74,6 +73,7 @@ def test_memory_is_private_and_can_be_resized(monkeypatch: pytest.MonkeyPatch) -
 def test_the_peak_is_what_the_process_has_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     now = psutil.Process().memory_info().rss
     assert now / 2 < system.peak_resident_bytes() < 100 * now
+    assert (1 <= system.usable_cores() <= (os.cpu_count() or 1), system.open_descriptors() > 0) == (True, True)
     monkeypatch.setitem(sys.modules, "resource", None)
     assert now / 2 < system.peak_resident_bytes() < 100 * now
 
@@ -129,15 +129,6 @@ def test_a_threads_heap_gives_back_its_end_and_glibc_goes_on_as_before() -> None
     assert ended.stdout.split() == ["True"] * 3
 
 
-def test_a_system_without_a_nameless_library_gives_no_memory_back_and_says_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(system, "_libc", lambda: None)
-    system.give_memory_back()
-    with system.heap_taken():
-        pass
-
-
 @pytest.mark.parametrize(("text", "waited_s"), [("4787 1500000000 2\n", 1.5), ("0 0", 0), ("", 0), (None, 0)])
 def test_waits_for_a_processor_are_what_the_system_tells(
     text: str | None, waited_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -170,9 +161,20 @@ def test_the_limit_of_descriptors_is_raised_as_far_as_it_goes(monkeypatch: pytes
     assert system.raise_descriptor_limit(5000) == 5000
 
 
-def test_cores_and_descriptors_are_counted() -> None:
-    assert 1 <= system.usable_cores() <= (os.cpu_count() or 1)
-    assert system.open_descriptors() > 0
+@pytest.fixture
+def groups_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that says in which groups this process is, and what their files hold."""
+
+    def write(own: str, files: dict[str, str]) -> None:
+        (tmp_path / "own").write_text(own, encoding="ascii")
+        for name, text in files.items():
+            path = tmp_path / "groups" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text + "\n", encoding="ascii")
+        monkeypatch.setattr(system, "_OWN_GROUPS", tmp_path / "own")
+        monkeypatch.setattr(system, "_GROUPS", tmp_path / "groups")
+
+    return write
 
 
 @pytest.mark.parametrize(
@@ -199,21 +201,11 @@ def test_cores_and_descriptors_are_counted() -> None:
     ],
 )
 def test_a_container_has_no_more_cores_than_its_quota(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, files: dict[str, str], cores: int
+    groups_of: Callable[..., None], monkeypatch: pytest.MonkeyPatch, own: str, files: dict[str, str], cores: int
 ) -> None:
-    groups_of(tmp_path, monkeypatch, own, files)
+    groups_of(own, files)
     monkeypatch.setattr(system, "core_numbers", lambda: list(range(8)))
     assert system.usable_cores() == cores
-
-
-def groups_of(folder: Path, monkeypatch: pytest.MonkeyPatch, own: str, files: dict[str, str]) -> None:
-    (folder / "own").write_text(own, encoding="ascii")
-    for name, text in files.items():
-        path = folder / "groups" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n", encoding="ascii")
-    monkeypatch.setattr(system, "_OWN_GROUPS", folder / "own")
-    monkeypatch.setattr(system, "_GROUPS", folder / "groups")
 
 
 @pytest.mark.parametrize(
@@ -229,9 +221,9 @@ def groups_of(folder: Path, monkeypatch: pytest.MonkeyPatch, own: str, files: di
     ],
 )
 def test_a_container_has_no_more_memory_than_its_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, files: dict[str, str], megabytes: int
+    groups_of: Callable[..., None], monkeypatch: pytest.MonkeyPatch, own: str, files: dict[str, str], megabytes: int
 ) -> None:
-    groups_of(tmp_path, monkeypatch, own, files)
+    groups_of(own, files)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=8_000_000_000))
     assert system.usable_memory() == megabytes * 1_000_000
 
@@ -243,3 +235,7 @@ def test_a_system_that_tells_nothing_of_its_processor_still_names_it(
         monkeypatch.setattr(system, name, tmp_path / "nothing")
     assert system.processor_name()
     assert (system.processor_features(), system.gpu_name(), system.gpu_driver()) == (frozenset(), None, None)
+    monkeypatch.setattr(system, "_libc", lambda: None)  # nor has it a library that gives memory back
+    system.give_memory_back()
+    with system.heap_taken():
+        pass

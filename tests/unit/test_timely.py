@@ -151,26 +151,19 @@ def test_close_stops_when_its_time_is_over(
     ("name", "value"), [("COE_READ_TIMEOUT", "0s"), ("COE_READ_TIMEOUT", "soon"), ("COE_MAX_MEGAPIXELS", "many"),
                         ("COE_MAX_MEGAPIXELS", "0"), ("COE_MAX_MEGAPIXELS", "-3")],
 )  # fmt: skip
-def test_limits_that_are_none_are_refused(
-    name: str, value: str, pictures: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+def test_limits_that_are_none_are_refused_that_of_pixels_before_a_line_opens(
+    name: str, value: str, tiny: tuple[Path, Path], pictures: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError):
         decode(pictures[0])
-
-
-def test_the_limit_of_pixels_can_be_changed(pictures: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "COE_MAX_MEGAPIXELS":
+        with pytest.raises(ConfigError, match=name):
+            Inspector(tiny[0], store=tiny[1], **OPTIONS)
+    monkeypatch.delenv(name)
     monkeypatch.setenv("COE_MAX_MEGAPIXELS", "0.001")
     with pytest.raises(ImageError, match=r"over the limit of 0\.001 megapixels"):
         decode(pictures[0])
-
-
-def test_a_limit_that_is_none_is_said_before_a_line_opens(
-    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COE_MAX_MEGAPIXELS", "many")
-    with pytest.raises(ConfigError, match="COE_MAX_MEGAPIXELS"):
-        Inspector(tiny[0], store=tiny[1], **OPTIONS)
 
 
 def test_a_worker_that_ends_leaves_no_helper() -> None:

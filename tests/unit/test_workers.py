@@ -12,12 +12,15 @@ from coe.runtime.engine import Engine
 from coe.runtime.inputs import Workers
 
 
-def test_urgent_work_goes_first_and_all_work_is_done_before_the_end():
+def test_urgent_work_goes_first_and_all_is_done_before_the_end_behind_which_none_is_taken():
     workers, done = Workers(1, "test"), []
     for name in "ab":
         workers.put(lambda name=name: done.append(name))
     futures = [workers.submit(lambda name=name: done.append(name)) for name in "xy"]
     workers.close()
+    for taking in (workers.put, workers.submit):
+        with pytest.raises(LineClosed):
+            taking(lambda: None)
     for thread in workers.threads:
         thread.start()
         thread.join(60)
@@ -52,14 +55,6 @@ def test_what_urgent_work_raises_goes_to_its_future(error):
     workers.threads[0].join(60)
     assert failed.exception(0) is error
     assert next_one.result(0) == "done"
-
-
-def test_nothing_is_taken_in_after_the_end():
-    workers = Workers(1, "test")
-    workers.close()
-    for taking in (workers.put, workers.submit):
-        with pytest.raises(LineClosed):
-            taking(lambda: None)
 
 
 def test_they_say_how_long_the_longest_work_under_way_takes() -> None:
