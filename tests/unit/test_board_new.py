@@ -1,6 +1,6 @@
 """`coe-board new` from a placement file: files that load, TODO where a person decides, and nothing is replaced."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import dist
 from pathlib import Path
 
@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tables import with_slow_rows
-from tiny_line import Call
+from tiny_line import Call, Said
 
 from apps.demo import own_board
 from coe.board import rules
 from coe.board.parts_list import Side, read_places
 from coe.bring.board import first_board, found_camera
 from coe.bring.board.board_outline import drawn_sizes, read_outline
-from coe.bring.board.draft_recipe import first_draft, plan
+from coe.bring.board.draft_recipe import BoardPlan, first_draft, plan
 from coe.bring.board.found_camera import (
     FoundBoard,
     MarkMatch,
@@ -59,14 +59,24 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def run(call: Call, name: str, placements: object, *more: object) -> Said:
+    """Make a board from a placement file in millimetres."""
+    return call("new", name, "--placements", placements, "--units", "mm", "--yes", *more, command=board_command)
+
+
 def new(call: Call, *more: object) -> int:
-    words = ("new", "line7", "--placements", "pnp.csv", "--units", "mm", "--yes")
-    return call(*words, *more, command=board_command).status
+    return run(call, "line7", "pnp.csv", *more).status
 
 
 def made(folder: Path, name: str = "line7") -> Layout:
     """Return the layout that a run has of what was written."""
     return lay_out(read_recipe(folder / name / "recipe.yaml"), read_places(folder / name / "parts.csv"))
+
+
+def left_to_do(folder: Path) -> list[str]:
+    """Return the keys in a recipe that are left to a person."""
+    lines = (folder / "recipe.yaml").read_text(encoding="utf-8").splitlines()
+    return [line.split(":")[0].strip() for line in lines if "TODO" in line]
 
 
 def as_it_reads(path: Path) -> Converted:
@@ -95,8 +105,7 @@ def test_what_is_not_fitted_is_no_part_of_the_board_and_named(call: Call, folder
     assert new(call) == 2
     (folder / bom).parent.mkdir(exist_ok=True)
     (folder / bom).write_text("Designator,Value,DNP\nR1,10k,\nR2,10k,x\n", encoding="utf-8")
-    words = ("--placements", "pnp.csv", "--units", "mm", "--yes", "--bom", bom)
-    said = call("new", "line7", *words, command=board_command)
+    said = run(call, "line7", "pnp.csv", "--bom", bom)
     assert (said.status, "pnp.csv says: R1" in said.err, f"{Path(bom).name} says: R2" in said.err) == (0, True, True)
     assert {*rules.load("line7").components} == {"C0603-100n", "SOIC-8-LM358"}
     assert "R1, R2" in (folder / "line7" / "parts.csv").read_text(encoding="utf-8").splitlines()[1]
@@ -131,34 +140,44 @@ def test_a_name_that_is_none_and_a_board_without_marks_are_refused(call: Call, f
     assert new(call, "--to", "other") == 2
 
 
+@dataclass(frozen=True)
+class Brought:
+    """A board as somebody brings it: its files, and the maps from millimetres to pixels of its photographs."""
+
+    at: Path
+    maps: list[Numbers]
+
+    @property
+    def options(self) -> tuple[object, ...]:
+        return "--bom", self.at / "bom.csv", "--images", self.at / "boards"
+
+    def picture(self, number: int = 1) -> NDArray[np.uint8]:
+        return ImageSource.of(self.at / "boards" / f"SN{number}.png", None, None).decode()
+
+    def apart_px(self, fit: Fit, at_mm: Numbers, number: int = 1) -> float:
+        """Return how far off a fit is at most, in pixels."""
+        return float(np.hypot(*(fit.pixels(at_mm) - Fit(self.maps[number - 1]).pixels(at_mm)).T).max())
+
+
+def corners_of(layout: Layout) -> Numbers:
+    return np.array([(corner.x_mm, corner.y_mm) for site in layout.sites for corner in site.corners])
+
+
 @pytest.fixture(scope="module")
-def brought(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Numbers]]:
+def brought(tmp_path_factory: pytest.TempPathFactory) -> Brought:
     """A board of 38 parts as somebody brings it; the photographs are turned by 90 degrees, and 1 % aslant."""
     folder = tmp_path_factory.mktemp("brought")
-    return folder, own_board.build(folder)
+    return Brought(folder, own_board.build(folder))
 
 
-def test_a_board_is_found_in_photographs_turned_and_aslant(
-    call: Call, brought: tuple[Path, list[Numbers]], folder: Path
-) -> None:
-    at, maps = brought
-    words = (
-        "--placements",
-        at / "pnp.csv",
-        "--bom",
-        at / "bom.csv",
-        "--images",
-        at / "boards",
-        "--units",
-        "mm",
-        "--yes",
-    )
-    said = call("new", "own", *words, "--good", command=board_command)
+def test_a_board_is_found_in_photographs_turned_and_aslant(call: Call, brought: Brought, folder: Path) -> None:
+    at = brought.at
+    said = run(call, "own", at / "pnp.csv", *brought.options, "--good")
     assert said.status == 0
 
     layout = made(folder, "own")
     (folder / "own" / "overlay-SN1.png").unlink()
-    export = ("parts", at / "pnp.csv", "--bom", at / "bom.csv", "--images", at / "boards", "--yes", "--to")
+    export = ("parts", at / "pnp.csv", *brought.options, "--yes", "--to")
     again = call(*export, "own", command=board_command)
     assert (again.status, "overlay-SN1.png: registered" in " ".join(again.out.split())) == (0, True)
     assert (folder / "own" / "overlay-SN1.png").read_bytes().startswith(b"\x89PNG")
@@ -174,45 +193,23 @@ def test_a_board_is_found_in_photographs_turned_and_aslant(
     assert recipe.um_per_pixel == pytest.approx(41.2, rel=1e-3)
     assert recipe.camera.keystone == (pytest.approx(0.01, abs=1e-3), pytest.approx(-0.006, abs=1e-3))
     assert (len(layout.sites), "R12" in {site.refdes for site in layout.sites}) == (38, False)
-    for number, truth in enumerate(maps, 1):
-        location = locate(ImageSource.of(at / "boards" / f"SN{number}.png", None, None).decode(), layout)
-        corners = np.array([(corner.x_mm, corner.y_mm) for site in layout.sites for corner in site.corners])
-        apart = np.hypot(*(location.fit.pixels(corners) - Fit(truth).pixels(corners)).T)
-        assert apart.max() * recipe.um_per_pixel < 40
+    for number in range(1, len(brought.maps) + 1):
+        fit = locate(brought.picture(number), layout).fit
+        assert brought.apart_px(fit, corners_of(layout), number) * recipe.um_per_pixel < 40
         assert (folder / "own" / f"overlay-SN{number}.png").stat().st_size > 10_000
-    left = [
-        line for line in (folder / "own" / "recipe.yaml").read_text(encoding="utf-8").splitlines() if "TODO" in line
-    ]
-    assert [line.split(":")[0].strip() for line in left] == ["SW_SPST_B3U-1000P-reset"]
-    assert [line.split()[:2] for line in said.out.splitlines() if line.startswith("  coe-")] == [
-        ["coe-experts", "crop"],
-        ["coe-experts", "reference"],
-        ["coe-experts", "train"],
-        ["coe-inspect", "--board"],
-    ]
+    assert left_to_do(folder / "own") == ["SW_SPST_B3U-1000P-reset"]
+    commands = [" ".join(line.split()[:2]) for line in said.out.splitlines() if line.startswith("  coe-")]
+    assert commands == [*(f"coe-experts {word}" for word in ("crop", "reference", "train")), "coe-inspect --board"]
 
 
 @pytest.mark.slow
-def test_a_part_that_no_picture_shows_is_left_to_a_person_or_out(
-    call: Call, brought: tuple[Path, list[Numbers]], folder: Path
-) -> None:
+def test_a_part_that_no_picture_shows_is_left_to_a_person_or_out(call: Call, brought: Brought, folder: Path) -> None:
     (folder / "package_sizes.yaml").write_text(
         "sizes: [{package: SW_SPST_B3U*, size: [3.6, 2.6]}, {package: SOT-23-5, size: [40, 40]}]\n", encoding="utf-8"
     )
-    at, _ = brought
-    words = (
-        "--placements",
-        at / "pnp.csv",
-        "--bom",
-        at / "bom.csv",
-        "--images",
-        at / "boards",
-        "--units",
-        "mm",
-        "--yes",
-    )
+    words = (brought.at / "pnp.csv", *brought.options)
     for name, more, is_asked in (("own", (), True), ("out", ("--leave-out", "U3"), False)):
-        said = call("new", name, *words, *more, command=board_command)
+        said = run(call, name, *words, *more)
         assert said.status == 0, said.err
         lines = [line for line in said.out.splitlines() if line.startswith("to decide")]
         assert [("not_inspected" in line, "U3" in line) for line in lines] == [(True, True)] * is_asked
@@ -221,29 +218,36 @@ def test_a_part_that_no_picture_shows_is_left_to_a_person_or_out(
         board = rules.load(str(folder / "routing_rules" / f"{name}.yaml"))
         inspected = {site.component for site in made(folder, name).sites}
         assert (len(inspected), board.components.keys() == inspected) == (15, True)
-    assert call("new", "no", *words, "--leave-out", "U33", command=board_command).status == 2
+    assert run(call, "no", *words, "--leave-out", "U33").status == 2
 
 
-def test_three_fiducials_alone_tell_little_of_a_slant_and_the_parts_tell_the_rest(
-    brought: tuple[Path, list[Numbers]],
-) -> None:
-    at, maps = brought
-    read = as_it_reads(at / "pnp.csv")
-    read = replace(read, places=tuple(place for place in read.places if not place.refdes.startswith("H")))
+def drawn_of(brought: Brought, without: str = "-") -> tuple[Layout, BoardPlan, BoardDrawing]:
+    """Return the layout, the plan and the drawing of a board, without marks of a letter."""
+    read = as_it_reads(brought.at / "pnp.csv")
+    read = replace(read, places=tuple(place for place in read.places if not place.refdes.startswith(without)))
     drawn = plan(read, Side.TOP)
     layout = lay_out(parse_recipe(Path("r.yaml"), first_draft("r", drawn).text().encode()), read.parts)
-    drawing = drawing_of(layout, drawn.marks, outline_is_known=False)
-    picture = ImageSource.of(at / "boards" / "SN1.png", None, None).decode()
-    board = find_board(picture, drawing, drawn.marks)
+    return layout, drawn, drawing_of(layout, drawn.marks, outline_is_known=False)
+
+
+def test_three_fiducials_alone_tell_little_of_a_slant_and_the_parts_tell_the_rest(brought: Brought) -> None:
+    _, drawn, drawing = drawn_of(brought, without="H")
+    board = find_board(brought.picture(), drawing, drawn.marks)
     assert [mark.name for mark in board.match.marks] == ["FID1", "FID2", "FID3"]
-    corners = np.concatenate(drawing.parts)
-    apart = np.hypot(*(board.match.fit.pixels(corners) - Fit(maps[0]).pixels(corners)).T) * 41.2
-    assert apart.max() < 200
+    assert brought.apart_px(board.match.fit, np.concatenate(drawing.parts)) * 41.2 < 200
 
 
-def test_marks_alone_tell_how_a_board_lies_whose_parts_are_drawn_otherwise(brought: tuple[Path, list[Numbers]]) -> None:
-    at, maps = brought
-    drawn = plan(as_it_reads(at / "pnp.csv"), Side.TOP)
+def test_marks_near_the_points_that_a_person_shows_make_the_place_exact(brought: Brought) -> None:
+    layout, drawn, drawing = drawn_of(brought)
+    shown = np.array([(109.0, -77.0), (157.0, -70.0)])
+    off = np.array([(6, -5), (-4, 7)])
+    rough = map_through(shown, Fit(brought.maps[0]).pixels(shown) + off, layout.middle)
+    board = board_at(brought.picture(), drawing, drawn.marks, rough)
+    assert brought.apart_px(board.match.fit, np.concatenate(drawing.parts)) * 41.2 < 40
+
+
+def test_marks_alone_tell_how_a_board_lies_whose_parts_are_drawn_otherwise(brought: Brought) -> None:
+    drawn = plan(as_it_reads(brought.at / "pnp.csv"), Side.TOP)
     left, bottom, right, top = drawn.x[0], drawn.y[0], drawn.x[1], drawn.y[1]
     chance = np.random.default_rng(4).uniform
     boxes = tuple(
@@ -251,12 +255,10 @@ def test_marks_alone_tell_how_a_board_lies_whose_parts_are_drawn_otherwise(broug
         for x, y in zip(chance(left, right, 30), chance(bottom, top, 30), strict=True)
     )
     drawing = BoardDrawing(boxes, (), (left, bottom, right, top), False)
-    grey = cv2.cvtColor(ImageSource.of(at / "boards" / "SN1.png", None, None).decode(), cv2.COLOR_RGB2GRAY)
+    grey = cv2.cvtColor(brought.picture(), cv2.COLOR_RGB2GRAY)
     fiducials = [mark for mark in drawn.marks if mark.name.startswith("FID")]  # four holes lie alike turned round
     best = constellations(np.asarray(grey, np.uint8), drawing, fiducials)[0]
-    corners = np.array([(left, bottom), (right, top)])
-    apart = np.hypot(*(best.fit(drawing).pixels(corners) - Fit(maps[0]).pixels(corners)).T) / best.scale
-    assert apart.max() < 1.5
+    assert brought.apart_px(best.fit(drawing), np.array([(left, bottom), (right, top)])) / best.scale < 1.5
 
 
 @pytest.mark.parametrize(
@@ -264,14 +266,11 @@ def test_marks_alone_tell_how_a_board_lies_whose_parts_are_drawn_otherwise(broug
     with_slow_rows([(True, "its parts lie as in a mirror"), (False, "the board is not found")], fast=1),
 )
 def test_a_picture_without_the_board_is_said_to_be_without_it(
-    call: Call, brought: tuple[Path, list[Numbers]], folder: Path, is_mirrored: bool, why: str
+    call: Call, brought: Brought, folder: Path, is_mirrored: bool, why: str
 ) -> None:
-    at, _ = brought
     noise = np.random.default_rng(3).integers(60, 90, (500, 700, 3), np.uint8)
-    mirrored = cv2.flip(cv2.imread(str(at / "boards" / "SN1.png")), 1)
-    cv2.imwrite(str(folder / "desk.png"), mirrored if is_mirrored else noise)
-    words = ("--placements", at / "pnp.csv", "--images", "desk.png", "--units", "mm", "--yes")
-    said = call("new", "own", *words, command=board_command)
+    cv2.imwrite(str(folder / "desk.png"), brought.picture()[:, ::-1, ::-1] if is_mirrored else noise)
+    said = run(call, "own", brought.at / "pnp.csv", "--images", "desk.png")
     assert said.status == 0
     assert f"desk.png: {why}" in said.words
     assert "TODO" in (folder / "own" / "recipe.yaml").read_text(encoding="utf-8").split("outline")[0]
@@ -279,18 +278,16 @@ def test_a_picture_without_the_board_is_said_to_be_without_it(
 
 @pytest.mark.parametrize(("shown", "status"), with_slow_rows([(3, 2), (2, 0), (4, 2)], fast=1))
 def test_points_that_a_person_shows_do_not_hide_that_a_picture_is_mirrored(
-    call: Call, brought: tuple[Path, list[Numbers]], folder: Path, shown: int, status: int
+    call: Call, brought: Brought, folder: Path, shown: int, status: int
 ) -> None:
-    at, maps = brought
-    mirrored = cv2.flip(cv2.imread(str(at / "boards" / "SN1.png")), 1)
+    mirrored = brought.picture()[:, ::-1, ::-1]
     cv2.imwrite(str(folder / "desk.png"), mirrored)
-    places = {place.refdes: (place.x_mm, place.y_mm) for place in as_it_reads(at / "pnp.csv").places}
+    places = {place.refdes: (place.x_mm, place.y_mm) for place in as_it_reads(brought.at / "pnp.csv").places}
     names = [min(places, key=lambda name: dist(places[name], to)) for to in ((0, 0), (999, -99), (0, -999), (999, 0))]
-    pixels = Fit(maps[0]).pixels(np.array([places[name] for name in names[:shown]]))
+    pixels = Fit(brought.maps[0]).pixels(np.array([places[name] for name in names[:shown]]))
     points = [f"{name}={mirrored.shape[1] - 1 - x:.1f},{y:.1f}" for name, (x, y) in zip(names, pixels, strict=False)]
-    words = ("--placements", at / "pnp.csv", "--images", "desk.png", "--units", "mm", "--yes")
     marks = [word for point in points for word in ("--mark", point)]
-    said = call("new", "own", *words, *marks, command=board_command)
+    said = run(call, "own", brought.at / "pnp.csv", "--images", "desk.png", *marks)
     assert (said.status, "mirror" in said.words) == (status, True)
 
 
@@ -431,8 +428,7 @@ def test_places_in_pixels_of_pictures_make_a_board_without_marks(call: Call, fol
     assert said.status == 0
     assert "landmark" in said.words, "nothing tells a board that lies otherwise"
 
-    text = (folder / "block" / "recipe.yaml").read_text(encoding="utf-8")
-    assert [line.split(":")[0].strip() for line in text.splitlines() if "TODO" in line] == ["held", "M4-screw"]
+    assert left_to_do(folder / "block") == ["held", "M4-screw"]
     layout = made(folder, "block")
     recipe = layout.recipe
     assert (recipe.held, recipe.fiducials, recipe.components["M4-screw"].size) == (True, None, (40.0, 40.0))
@@ -491,25 +487,18 @@ def test_without_marks_a_picture_that_agrees_little_may_show_another_board(
 
 
 @pytest.mark.slow
-def test_the_edges_of_parts_tell_how_a_board_without_marks_lies(
-    call: Call, brought: tuple[Path, list[Numbers]], folder: Path
-) -> None:
-    at, maps = brought
-    rows = (at / "pnp.csv").read_text(encoding="utf-8").splitlines()
+def test_the_edges_of_parts_tell_how_a_board_without_marks_lies(call: Call, brought: Brought, folder: Path) -> None:
+    rows = (brought.at / "pnp.csv").read_text(encoding="utf-8").splitlines()
     still = [row for row in rows if "Fiducial" not in row and "MountingHole" not in row]
     (folder / "still.csv").write_text("\n".join(still) + "\n", encoding="utf-8")
-    words = ("new", "own", "--placements", "still.csv", "--images", at / "boards" / "SN1.png", "--units", "mm", "--yes")
-    assert call(*words, command=board_command).status == 2
-    said = call(*words, "--held", command=board_command)
-    assert said.status == 0
+    words = ("own", "still.csv", "--images", brought.at / "boards" / "SN1.png")
+    assert run(call, *words).status == 2
+    assert run(call, *words, "--held").status == 0
 
     layout = made(folder, "own")
     recipe = layout.recipe
     assert recipe.held
-    fit = locate(ImageSource.of(at / "boards" / "SN1.png", None, None).decode(), layout).fit
-    corners = np.array([(corner.x_mm, corner.y_mm) for site in layout.sites for corner in site.corners])
-    apart = np.hypot(*(fit.pixels(corners) - Fit(maps[0]).pixels(corners)).T) * recipe.um_per_pixel
-    assert apart.max() < 500
+    assert brought.apart_px(locate(brought.picture(), layout).fit, corners_of(layout)) * recipe.um_per_pixel < 500
 
 
 @pytest.mark.parametrize(
@@ -573,18 +562,3 @@ def test_points_that_tell_no_place_are_refused(call: Call, folder: Path, words: 
     cv2.imwrite(str(folder / "noise.png"), np.random.default_rng(1).integers(80, 99, (240, 320, 3), np.uint8))
     assert new(call, "--images", "noise.png", *[word for at in words for word in ("--mark", at)]) == 2
     assert not (folder / "line7").exists()
-
-
-def test_marks_near_the_points_that_a_person_shows_make_the_place_exact(brought: tuple[Path, list[Numbers]]) -> None:
-    at, maps = brought
-    read = as_it_reads(at / "pnp.csv")
-    drawn = plan(read, Side.TOP)
-    layout = lay_out(parse_recipe(Path("r.yaml"), first_draft("r", drawn).text().encode()), read.parts)
-    drawing = drawing_of(layout, drawn.marks, outline_is_known=False)
-    shown = np.array([(109.0, -77.0), (157.0, -70.0)])
-    rough = map_through(shown, Fit(maps[0]).pixels(shown) + np.array([(6, -5), (-4, 7)]), layout.middle)
-    picture = ImageSource.of(at / "boards" / "SN1.png", None, None).decode()
-    board = board_at(picture, drawing, drawn.marks, rough)
-    corners = np.concatenate(drawing.parts)
-    apart = np.hypot(*(board.match.fit.pixels(corners) - Fit(maps[0]).pixels(corners)).T) * 41.2
-    assert apart.max() < 40

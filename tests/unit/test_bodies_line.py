@@ -41,18 +41,19 @@ def found(results: dict[str, Result]) -> dict[str, tuple[Finding, ...]]:
     return {name: result.findings for name, result in results.items()}
 
 
+ON_CPU = {"memory": "13MB", "executors": "cpu=1"}
+ON_GPU = {"device_memory": "80MB", "host_memory": "8MB", "executors": "cuda=1", "memory": "200MB"}
+
+
+@pytest.mark.parametrize("options", [ON_CPU, ON_GPU], ids=["cpu", "gpu"])
 def test_every_finding_is_equal_to_the_digit_whole_and_with_a_body(
-    prepared_trunk: Path, shared_trunk: Path, pictures: list[Picture], tmp_path: Path
+    prepared_trunk: Path,
+    shared_trunk: Path,
+    pictures: list[Picture],
+    tmp_path: Path,
+    driver: FakeDriver,
+    options: dict[str, str],
 ) -> None:
-    options = {"memory": "13MB", "executors": "cpu=1"}
-    before = found(inspected(prepared_trunk, pictures, tmp_path, **options))
-    assert found(inspected(shared_trunk, pictures, tmp_path, **options)) == before
-
-
-def test_on_a_gpu_too(
-    prepared_trunk: Path, shared_trunk: Path, pictures: list[Picture], tmp_path: Path, driver: FakeDriver
-) -> None:
-    options = {"device_memory": "80MB", "host_memory": "8MB", "executors": "cuda=1", "memory": "200MB"}
     before = found(inspected(prepared_trunk, pictures, tmp_path, **options))
     assert found(inspected(shared_trunk, pictures, tmp_path, **options)) == before
 
@@ -83,14 +84,7 @@ def test_a_body_is_read_once_and_stays_while_its_experts_come_and_go(
 ) -> None:
     board = tmp_path / "trunk.yaml"
     board.write_text(BOARD, encoding="utf-8")
-    with Inspector(
-        board,
-        store=shared_trunk,
-        memory="13MB",
-        executors="cpu=1",
-        profile=None,
-        experiment=Experiment(keep_trace=True),
-    ) as line:
+    with Inspector(board, store=shared_trunk, profile=None, experiment=Experiment(keep_trace=True), **ON_CPU) as line:
         (device,) = line._assembly.devices.values()
         assert isinstance(device, CpuDevice)
         # Twice, so that experts leave and come again.
@@ -109,7 +103,7 @@ def test_pools_give_up_what_a_body_takes_that_a_change_of_boards_brings(shared_t
         "components:\n  D: {count: 1, inspect: d, then: {ok: OK, bad: NG}}\n",
         encoding="utf-8",
     )
-    options: dict[str, object] = {"store": shared_trunk, "profile": None, "memory": "13MB", "executors": "cpu=1"}
+    options: dict[str, Any] = {"store": shared_trunk, "profile": None, **ON_CPU}
     with Inspector(alone, **options) as line:
         before = line.plan.pools[0].capacity_bytes
         line.set_boards(both)
@@ -128,11 +122,8 @@ def test_an_expert_that_is_trained_again_joins_the_body_that_is_resident(
     """b is trained again with the same layers frozen, and comes with the next change of boards."""
     store, board = Store(shutil.copytree(shared_trunk, tmp_path / "store")), tmp_path / "trunk.yaml"
     board.write_text(BOARD, encoding="utf-8")
-    options: dict[str, object] = {"store": store.root, "profile": None, "memory": "13MB", "executors": "cpu=1"}
-    if on_gpu:
-        options |= {"executors": "cuda=1", "memory": "200MB", "device_memory": "80MB", "host_memory": "8MB"}
     few = [picture for picture in pictures if picture.component in "ABD"]
-    with Inspector(board, **options) as line:
+    with Inspector(board, store=store.root, profile=None, **(ON_GPU if on_gpu else ON_CPU)) as line:
         before = labels(line, few)
         manifest, state = store.manifest("trunk/b"), store.load("trunk/b")
         prepared = manifest.variants["fp32"]

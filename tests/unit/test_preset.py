@@ -100,8 +100,11 @@ def test_a_file_of_another_box_can_be_named(box: Write) -> None:
     assert found.configurations["best"].shares() == {"cpu": 0.5}
 
 
-def with_blob(blob: str) -> tuple[str, str]:
-    return "    memory: host", "    memory: host\n    blobs: {k: {q8: " + blob + "}}"
+HOST, HOTS, INACTIVE = "    memory: host", "    memory: hots", BLOB.replace(", active: [1MB, x]", "")
+
+
+def with_blob(blob: str) -> str:
+    return HOST + "\n    blobs: {k: {q8: " + blob + "}}"
 
 
 COST = "devices.cpu.kinds.k"
@@ -110,11 +113,7 @@ BAD = {
     "a figure with an empty source": ('reserved: [100MB, "made up"]', 'reserved: [100MB, ""]', "reserved.source: "),
     "a plain number": ('base_ms: [5, "made up"]', "base_ms: 5", f"{COST}.base_ms: a figure is written"),
     "a missing cost": ('        base_ms: [5, "made up"]\n', "", f"{COST}.base_ms' is missing"),
-    "an unknown key": (
-        "    memory: host",
-        "    memory: host\n    clock: 3",
-        "'clock' is not a key of 'devices.cpu'; known: blob_copy, blobs, copy, ",
-    ),
+    "an unknown key": (HOST, f"{HOST}\n    clock: 3", "'clock' is not a key of 'devices.cpu'; known: blob_copy, "),
     "an unknown key at the top": ("about:", "abuot: x\nabout:", "'abuot' is not a key; did you mean 'about'?"),
     "a unit that there is not": ("1GB/s", "1GB/h", "disk: '1GB/h' "),
     "bytes in no unit of bytes": ("size: [1GB,", "size: [1Gflop,", "memories.host.size: '1Gflop' "),
@@ -133,21 +132,10 @@ BAD = {
     "too many executors": ("{cpu: 1}", "{cpu: 1000}", "configurations.best.executors.cpu: "),
     "all of a memory reserved": ("[100MB, ", "[1GB, ", "memories.host: "),
     "the cost of a kind that there is not": ("      k:\n", "      q:\n", "devices.cpu.kinds: 'q' "),
-    "blobs of a kind that there is not": (
-        "    memory: host",
-        "    memory: host\n    blobs: {q: {}}",
-        "cpu.blobs: 'q' ",
-    ),
-    "a variant without a size": (*with_blob(BLOB), "kinds.k.blobs: no size of 'q8', which cpu"),
-    "a variant without running weights": (
-        *with_blob(BLOB.replace(", active: [1MB, x]", "")),
-        "blobs.k.q8.active' is missing",
-    ),
-    "two faults": (
-        "    memory: host\n    scaling: [[1.0, 1.5]",
-        "    memory: hots\n    scaling: [[1.0, 3.0]",
-        "memory: no memory 'hots'; ",
-    ),
+    "blobs of a kind that there is not": (HOST, f"{HOST}\n    blobs: {{q: {{}}}}", "cpu.blobs: 'q' "),
+    "a variant without a size": (HOST, with_blob(BLOB), "kinds.k.blobs: no size of 'q8', which cpu"),
+    "a variant without running weights": (HOST, with_blob(INACTIVE), "blobs.k.q8.active' is missing"),
+    "two faults": (f"{HOST}\n    scaling: [[1.0, 1.5]", f"{HOTS}\n    scaling: [[1.0, 3.0]", "no memory 'hots'; "),
     "a file of nothing": (GOOD, "", "about, disk, memories, "),
     "a list": (GOOD, "- about\n- disk\n", "about, disk, "),
     "a word": (GOOD, "a box", "about, disk, "),
