@@ -107,8 +107,9 @@ class Onnx(FileKind):
         session = self.open(path, expert, 1)
         if not session.is_one_table:
             raise NoInt8("it takes grey or oblong pictures, or its table is made of several outputs")
-        normalization = session.mean, session.deviation
-        return taking_pixels(path, session.means.name, normalization, expert.input_size, session.entry.order)
+        size, seen = expert.input_size, (session.mean, session.deviation)
+        rows = session.run(onnx_outputs.pictures(size)[:1]) if session.gives_rows else np.zeros((1, 0))
+        return taking_pixels(path, session.means.name, seen, size, session.entry.order, columns=rows.shape[1])
 
     def open(self, path: Path, expert: Expert, threads: int) -> _Session:
         """Open a model; raises StoreError if it cannot be read, or takes images of another size than the expert's."""
@@ -134,8 +135,6 @@ class Onnx(FileKind):
         """Turn the model's first output into findings; raises StoreError if its shape does not fit the labels."""
         values, count = np.asarray(outputs, dtype=np.float32), len(expert.labels)
         means = expert.outputs or getattr(outputs, "means", None) or Outputs()
-        if means.layout == "scores":  # int8 gives them as the file does, also among axes of size 1
-            values = values.reshape(len(prepared), -1)
         if means.layout is None or not onnx_outputs.may_fit(values.shape, means.layout, count, means.name):
             raise StoreError(f"the model of expert '{expert.id}' returns {values.shape}; {onnx_outputs.needed(count)}")
         if means.layout == "scores":
@@ -182,6 +181,11 @@ class _Session:
     def is_one_table(self) -> bool:
         """Whether the model takes pictures as they come, and gives the output that counts itself."""
         return self.entry.is_usual and self.means.name in [one.name for one in self._outputs]
+
+    @property
+    def gives_rows(self) -> bool:
+        """Whether the output that counts is made rows of, as it has axes of size 1, or none of pictures."""
+        return onnx_forms.row_of(self._outputs) == self.means.name
 
     def run(self, images: Image) -> NDArray[Any]:
         """Return the output that counts for images (n, 3, S, S) uint8."""

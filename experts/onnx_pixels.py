@@ -22,9 +22,11 @@ _QUANTISED = {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Co
 
 
 def taking_pixels(
-    path: Path, output: str, normalization: tuple[Colour, Colour], size: int, order: Sequence[int]
+    path: Path, output: str, normalization: tuple[Colour, Colour], size: int, order: Sequence[int], columns: int = 0
 ) -> onnx.ModelProto:
     """Return a model file as one that takes `images`, (n, 3, size, size) uint8 RGB, and gives `output` alone.
+
+    With `columns` it gives that as rows of so many scores.
 
     The file's own input has its axes in the order `order`. One of floats is normalised as `normalization`, mean and
     standard deviation of 0 to 1, says. Raises NoInt8 for a model that cannot be quantised.
@@ -50,6 +52,10 @@ def taking_pixels(
         nodes.append(helper.make_node("Transpose", [first], [entry.name], perm=order, name="placed"))
     nodes += graph.node
     kept = next(one for one in graph.output if one.name == _INSIDE + output)
+    if columns:
+        graph.initializer.append(numpy_helper.from_array(np.array([-1, columns], np.int64), "shape"))
+        nodes.append(helper.make_node("Reshape", [kept.name, "shape"], ["rows"], name="rows"))
+        kept = helper.make_tensor_value_info("rows", kept.type.tensor_type.elem_type, [batch, columns])
     # Shapes that the file states may be open where the pictures of an expert have one size.
     del graph.node[:], graph.input[:], graph.output[:], graph.value_info[:], model.metadata_props[:]
     graph.node.extend(nodes)

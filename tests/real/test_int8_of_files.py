@@ -48,6 +48,7 @@ class File:
     side: int | str = SIZE
     weights: type[np.floating[Any]] = np.float32
     more: Sequence[onnx.NodeProto] = ()
+    shape: tuple[int | str, ...] = ("n", 2)
 
     def save(self, path: Path) -> Path:
         chance = np.random.default_rng(3)
@@ -57,6 +58,7 @@ class File:
         constants["second"] = np.abs(constants["second"])
         constants["head"] = np.abs(constants["head"]) * np.array([-4, 4], self.weights)
         constants["bias"] = np.zeros(2, self.weights)
+        constants |= {"axes": np.array([2, 3])} if len(self.shape) > 2 else {}
         start = [helper.make_node("Cast", ["images"], ["floats"], to=TensorProto.FLOAT)]
         nodes = [
             *(start if self.entry == TensorProto.UINT8 else []),
@@ -66,7 +68,8 @@ class File:
             helper.make_node("Relu", ["c"], ["d"]),
             helper.make_node("GlobalAveragePool", ["d"], ["e"]),
             helper.make_node("Flatten", ["e"], ["f"]),
-            helper.make_node("Gemm", ["f", "head", "bias"], ["scores"]),
+            helper.make_node("Gemm", ["f", "head", "bias"], ["scores" if len(self.shape) == 2 else "flat"]),
+            *([helper.make_node("Unsqueeze", ["flat", "axes"], ["scores"])] if len(self.shape) > 2 else []),
             *self.more,
         ]
         for number, node in enumerate(nodes):
@@ -77,7 +80,7 @@ class File:
             [helper.make_tensor_value_info("images", self.entry, [self.batch, 3, self.side, self.side])],
             [
                 helper.make_tensor_value_info(
-                    "scores", helper.np_dtype_to_tensor_dtype(np.dtype(self.weights)), ["n", 2]
+                    "scores", helper.np_dtype_to_tensor_dtype(np.dtype(self.weights)), self.shape
                 )
             ],
             [numpy_helper.from_array(value, name) for name, value in constants.items()],
@@ -131,6 +134,7 @@ FORMS = {
     "open sizes": File(side="side"),
     "bytes": File(entry=TensorProto.UINT8),
     "nodes without names": File(names=False),
+    "axes of size 1": File(shape=("n", 2, 1, 1)),
     "opset 9": File(opset=9),
     "opset 13": File(opset=13),
     "opset 18": File(opset=18),
