@@ -37,9 +37,7 @@ def test_the_commands_are_those_from_photographs_to_a_report(photos: Path, call:
     assert not (photos / "split.csv").exists(), "nothing is run without --run"
 
 
-def test_a_run_ends_with_what_still_passes_and_the_command_that_mends_it(
-    photos: Path, call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_ends_with_what_still_passes_and_the_command_that_mends_it(photos, call, monkeypatch) -> None:
     def run(made: FirstBoard) -> int:
         board = Path("routing_rules/line7.yaml")
         board.write_text(
@@ -75,9 +73,7 @@ def test_what_a_board_cannot_be_made_of_is_refused(photos: Path, call: Call, nam
 
 
 @pytest.mark.parametrize("name", ["Kondensator 10µF", "-R1", "電容", "R" * 101])
-def test_a_folder_that_cannot_be_a_component_is_named_before_anything_is_split(
-    photos: Path, call: Call, name: str
-) -> None:
+def test_a_folder_that_cannot_be_a_component_is_named_before_anything_is_split(photos, call, name) -> None:
     save(photos / name / "good" / "1.png", 1)
     said = call("new", "line7", "--photos", "photos", command=board_command)
     assert (said.status, name[:80] in said.err, "pattern" in said.err) == (2, True, False)

@@ -270,9 +270,7 @@ def swept_by_another(store: Store, monkeypatch: pytest.MonkeyPatch, id: str) -> 
     threads[0].join()
 
 
-def test_no_body_is_swept_away_while_another_expert_is_linked_to_it(
-    shared: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_body_is_swept_away_while_another_expert_is_linked_to_it(shared, monkeypatch) -> None:
     for id in IDS[1:3]:  # so that a alone holds the body
         put(shared, id, weights("d"))
     with swept_by_another(shared, monkeypatch, "trunk/e"):

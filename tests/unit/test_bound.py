@@ -99,9 +99,7 @@ BAD = {(0, "a"): Finding("a", "fp32", "bad", 1.0)}
         ],
     ],
 )
-def test_only_what_is_not_there_and_what_must_leave_is_a_switch(
-    rules: Rules, names: str, plan: Plan, more: dict[str, Any], switches: int
-) -> None:
+def test_only_what_is_not_there_and_what_must_leave_is_a_switch(rules, names, plan, more, switches) -> None:
     assert work_out(images(rules, (0, names)), plan, cost_of(), **more).switches == switches
 
 
@@ -169,9 +167,7 @@ def scaled(*speeds: float) -> dict[str, Any]:
         ("compute", (CHAIN, (0, "AAAA")), gpu(2), USUAL, {"resident": "ad"}, 0.3 + 0.6 / 2),
     ],
 )
-def test_each_term_by_hand(
-    term: str, workload: tuple[Any, ...], plan: Plan, default: Cost, more: dict[str, Any], seconds: float
-) -> None:
+def test_each_term_by_hand(term, workload, plan, default, more, seconds) -> None:
     found = work_out(images(*workload), plan, default, **more)
     assert getattr(found, f"{term}_s") == pytest.approx(seconds)
     assert found.makespan_s == max(found.arrivals_s, found.disk_s, found.copy_s, found.compute_s)

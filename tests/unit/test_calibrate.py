@@ -25,7 +25,7 @@ from coe.helpers.files import FolderLock
 from coe.helpers.rates import Rate
 from coe.learn import calibration_text, labelled
 from coe.learn.answers import BoardExperts, ExpertAnswers, LabelledFinding
-from coe.learn.calibration import ExpertCalibration, calibrate, unreached, warnings
+from coe.learn.calibration import calibrate, unreached, warnings
 from coe.learn.draw_thresholds import draw
 from coe.learn.temperature import ScoredAnswers, fitted, temperature
 from coe.learn.thresholds import Goal, Use, WantedRate, choose, curve_of
@@ -60,6 +60,13 @@ def detected(*pairs: tuple[str, float]) -> ExpertAnswers:
     return ExpertAnswers(DETECTOR, True, tuple(answers), {})
 
 
+def saying(truth: str, **scores: float) -> LabelledFinding:
+    """Return what a detector says that sees a box of each of these labels."""
+    boxes = tuple(Box(label, score, (0, 0, 1, 1)) for label, score in scores.items())
+    best = max(boxes, key=lambda box: box.score, default=Box("none", 1.0, (0, 0, 1, 1)))
+    return LabelledFinding(truth, Finding("seen", "fp32", best.label, best.score, boxes))
+
+
 def drawn(hot: float, count: int = 400) -> ScoredAnswers:
     """Return answers whose true odds are those of their scores at a temperature."""
     chance = np.random.default_rng(1)
@@ -67,26 +74,20 @@ def drawn(hot: float, count: int = 400) -> ScoredAnswers:
     return ScoredAnswers(scores, chance.random(count) < [honest(score, hot) for score in scores])
 
 
-def test_the_temperature_of_answers_is_found_again() -> None:
-    answers = drawn(2.5)
-    assert temperature(answers) == pytest.approx(2.5, rel=0.25)
-    assert answers.at(2.5).error() < answers.error() / 2
-
-
-def test_honest_scores_stay_as_they_are_and_few_answers_tell_nothing() -> None:
-    answers = drawn(1.0)
+@pytest.mark.parametrize("hot", [1.0, 2.5])
+def test_the_temperature_of_answers_is_found_again_and_few_tell_nothing(hot: float) -> None:
+    answers = drawn(hot)
     honesty = fitted(answers)
-    assert honesty.temperature == pytest.approx(1.0, rel=0.25)
+    assert temperature(answers) == honesty.temperature == pytest.approx(hot, rel=0.25)
     assert honesty.after <= honesty.before
+    assert hot == 1.0 or answers.at(hot).error() < answers.error() / 2
     assert fitted(ScoredAnswers(answers.scores[:19], answers.right[:19])) is None
 
 
 @pytest.mark.parametrize(
     ("score", "right", "least", "most"), [(0.9, True, 0.3, 1), (0.5, False, 0, 20), (1, False, 20, 20)]
 )
-def test_an_expert_that_was_always_right_or_wrong_is_not_believed_without_end(
-    score: float, right: bool, least: float, most: float
-) -> None:
+def test_an_expert_that_was_always_right_or_wrong_is_not_believed_without_end(score, right, least, most) -> None:
     assert least <= temperature(ScoredAnswers(np.full(30, score), np.full(30, right))) <= most
 
 
@@ -138,9 +139,7 @@ def test_a_threshold_that_too_few_pictures_prove_is_told_and_written_only_if_ask
     st.lists(st.floats(0, 1), min_size=2, max_size=6),
     st.sampled_from(Goal),
 )
-def test_a_higher_wanted_rate_never_gives_a_lower_bound(
-    pictures: list[tuple[str, str, float]], rates: list[float], goal: Goal
-) -> None:
+def test_a_higher_wanted_rate_never_gives_a_lower_bound(pictures, rates, goal) -> None:
     answers = classified(*pictures)
     expert = replace(CLASSIFIER, labels=("ok", "fine", "bad"))
     bounds, proofs = [], []
@@ -170,7 +169,10 @@ def test_the_rate_holds_for_an_expert_as_a_whole_and_not_for_each_label_alone() 
     outcome = calibrate(ExpertAnswers(expert, False, tuple(answers), {}), WantedRate(Goal.ESCAPES, 0.01))
     least = outcome.scores(StatedScores()).min_scores
     assert set(least) == {"ok", "fine"}
-    passed = sum(a.truth == "bad" and adjusted_score(a, outcome) >= least.get(a.finding.label, 2) for a in answers)
+    passed = sum(
+        a.truth == "bad" and honest(a.finding.score, outcome.temperature) >= least.get(a.finding.label, 2)
+        for a in answers
+    )
     assert passed == outcome.written.point.escapes.events
     assert Rate(passed, 3000).upper() <= 0.01
 
@@ -186,9 +188,7 @@ def test_the_rate_holds_for_an_expert_as_a_whole_and_not_for_each_label_alone() 
     ),
     st.sampled_from(Goal),
 )
-def test_at_each_threshold_the_rules_pass_and_call_what_the_curve_says(
-    pictures: list[tuple[str, str, float]], goal: Goal
-) -> None:
+def test_at_each_threshold_the_rules_pass_and_call_what_the_curve_says(pictures, goal) -> None:
     answers = classified(*pictures)
     curve = curve_of(answers, 1.0, goal)
     for point in curve.points:
@@ -198,10 +198,6 @@ def test_at_each_threshold_the_rules_pass_and_call_what_the_curve_says(
         good = sum(truth == "ok" for truth, _, _ in pictures)
         assert (point.escapes.events if point.escapes else 0) == passed["bad"]
         assert (point.false_calls.events if point.false_calls else 0) == good - passed["ok"]
-
-
-def adjusted_score(answer: LabelledFinding, outcome: ExpertCalibration) -> float:
-    return honest(answer.finding.score, outcome.temperature)
 
 
 def test_a_proven_rate_is_exceeded_in_at_most_one_lot_of_twenty() -> None:
@@ -227,11 +223,6 @@ def test_a_proven_rate_is_exceeded_in_at_most_one_lot_of_twenty() -> None:
 def test_boxes_of_a_label_that_no_picture_shows_count_whatever_their_score() -> None:
     expert = replace(DETECTOR, labels=("hole", "scratch"), reject=frozenset({"hole", "scratch"}))
 
-    def saying(truth: str, **scores: float) -> LabelledFinding:
-        boxes = tuple(Box(label, score, (0, 0, 1, 1)) for label, score in scores.items())
-        best = max(boxes, key=lambda box: box.score, default=Box("none", 1.0, (0, 0, 1, 1)))
-        return LabelledFinding(truth, Finding("seen", "fp32", best.label, best.score, boxes))
-
     answers = [saying("hole", hole=0.5 + place / 200) for place in range(60)]
     answers += [saying("none")] * 50 + [saying("none", hole=0.3)] * 8 + [saying("none", scratch=0.3)] * 2
     outcome = calibrate(ExpertAnswers(expert, True, tuple(answers), {}), WantedRate(Goal.ESCAPES, 0.05))
@@ -246,12 +237,11 @@ def test_boxes_of_a_label_that_no_picture_shows_count_whatever_their_score() -> 
 
 
 def test_a_detectors_threshold_holds_on_the_line_what_the_pictures_show() -> None:
-    scores = [("none", 0.1)] * 40 + [("none", 0.6)] * 2 + [("hole", 0.8)] * 40 + [("hole", 0.3)]
-    answers = detected(*scores)
-    few_calls = calibrate(answers, WantedRate(Goal.FALSE_CALLS, 0.1), unproven=True)
-    few_escapes = calibrate(answers, WantedRate(Goal.ESCAPES, 0.0), unproven=True)
-    assert _passed(answers, few_calls.scores(StatedScores())) == (1, 42)  # the hole at 0.3 escapes, all good parts pass
-    assert _passed(answers, few_escapes.scores(StatedScores())) == (0, 40)
+    answers = detected(*[("none", 0.1)] * 40, *[("none", 0.6)] * 2, *[("hole", 0.8)] * 40, ("hole", 0.3))
+    # The hole at 0.3 escapes and all good parts pass, or the other way round.
+    for goal, rate, passed in ((Goal.FALSE_CALLS, 0.1, (1, 42)), (Goal.ESCAPES, 0.0, (0, 40))):
+        outcome = calibrate(answers, WantedRate(goal, rate), unproven=True)
+        assert _passed(answers, outcome.scores(StatedScores())) == passed
 
 
 @pytest.mark.parametrize("kind", ["classifier", "detector"])
@@ -267,35 +257,23 @@ def test_parts_that_cannot_be_compared_are_called_at_every_threshold(kind: str) 
     without = {point.threshold: point for point in before_it.points}
     for point in curve.points:
         before = without[point.threshold]
-        assert point.false_calls == Rate(_events(before.false_calls) + 8, 40)
-        assert point.escapes == Rate(_events(before.escapes), 12)
+        assert point.false_calls == Rate(before.false_calls.events + 8, 40)
+        assert point.escapes == Rate(before.escapes.events, 12)
     outcome = calibrate(replace(answers, doubtful=named((good,) * 8)), WantedRate(Goal.FALSE_CALLS, 0.1))
     origin = outcome.entry(StatedScores(), StatedScores(), "2026-11-22").origin
     assert (origin.pictures, origin.not_compared, origin.wanted) == (42, 8, {"false_calls": 0.1})
-
-
-def test_good_parts_of_which_none_can_be_compared_are_all_called() -> None:
-    answers = replace(detected(*[("hole", 0.9)] * 10), doubtful=named(("none",) * 8))
-    curve = curve_of(answers, 1.0, Goal.FALSE_CALLS)
-    assert {point.false_calls for point in curve.points} == {Rate(8, 8)}
+    none = replace(detected(*[("hole", 0.9)] * 10), doubtful=named(("none",) * 8))
+    assert {point.false_calls for point in curve_of(none, 1.0, Goal.FALSE_CALLS).points} == {Rate(8, 8)}
 
 
 def test_where_nothing_seen_speaks_against_a_part_it_is_never_an_escape() -> None:
     expert = Expert("joint", "k", ("joint", "bridge"), 64, "b/joint", frozenset({"bridge", "none"}))
-
-    def saying(truth: str, **scores: float) -> LabelledFinding:
-        boxes = tuple(Box(label, score, (0, 0, 1, 1)) for label, score in scores.items())
-        return LabelledFinding(truth, Finding("joint", "fp32", boxes[0].label if boxes else "none", 0.9, boxes))
 
     answers = [saying("none")] * 40 + [saying("none", bridge=0.3)] * 5 + [saying("joint", joint=0.9)] * 30
     answers += [saying("bridge", joint=0.9, bridge=0.8)] * 20 + [saying("none", joint=0.5)]
     outcome = calibrate(ExpertAnswers(expert, True, tuple(answers), {}), WantedRate(Goal.ESCAPES, 0.1))
     assert outcome.written.by_label == {"bridge": Rate(0, 20), "none": Rate(1, 46)}
     assert outcome.written.point.false_calls == Rate(0, 30)
-
-
-def _events(rate: Rate | None) -> int:
-    return rate.events
 
 
 SEEN = b"""board: b
@@ -493,9 +471,7 @@ def test_a_calibration_is_written_beside_the_board_file_which_stays_as_it_is(lam
     assert path.read_text() == text, "the pictures are judged with raw scores, whatever was calibrated before"
 
 
-def test_an_expert_is_shown_again_what_must_not_pass_by_the_thresholds_that_are_written(
-    lamp_board: Path, run: Call
-) -> None:
+def test_an_expert_is_shown_again_what_must_not_pass_by_the_thresholds_that_are_written(lamp_board, run) -> None:
     store = Store(lamp_board.parent / "store")
     assert run("--escapes", "0.1").status == 0
     assert store.manifest("b/lamp").exam is None, "nothing was written"
@@ -537,9 +513,7 @@ def test_a_calibration_that_does_not_fit_is_not_passed_over(lamp_board: Path, ru
     assert run("--escapes", "0.1", "--write").status == 0
 
 
-def test_calibrations_that_end_at_the_same_time_write_one_after_the_other(
-    lamp_board: Path, run: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calibrations_that_end_at_the_same_time_write_one_after_the_other(lamp_board, run, monkeypatch) -> None:
     text, free = calibration_text.text, []
 
     def noted(board: Path, calibration: BoardCalibration) -> str:
@@ -551,9 +525,7 @@ def test_calibrations_that_end_at_the_same_time_write_one_after_the_other(
     assert free == [None]
 
 
-def test_a_folder_that_takes_no_calibration_is_named_before_the_pictures_are_judged(
-    lamp_board: Path, run: Call
-) -> None:
+def test_a_folder_that_takes_no_calibration_is_named_before_the_pictures_are_judged(lamp_board, run) -> None:
     (lamp_board.parent / ".lock").mkdir()
     said = run("--escapes", "0.1", "--write")
     assert (said.status, said.out) == (4, "")
@@ -569,9 +541,7 @@ def test_an_expert_none_of_whose_pictures_can_be_judged_stays_as_it_is(lamp_boar
 
 
 @pytest.mark.parametrize(("outcome", "against"), [("OK", False), ("NG", True), ("REVIEW", True)])
-def test_what_follows_none_on_the_board_says_whether_it_speaks_against_a_part(
-    tiny: tuple[Path, Path], tmp_path: Path, outcome: str, against: bool
-) -> None:
+def test_what_follows_none_on_the_board_says_whether_it_speaks_against_a_part(tiny, tmp_path, outcome, against) -> None:
     path, store = tiny
     (tmp_path / "tiny.yaml").write_text(path.read_text(encoding="utf-8").replace("none: OK", f"none: {outcome}"))
     file = tmp_path / "a.png"
@@ -581,9 +551,7 @@ def test_what_follows_none_on_the_board_says_whether_it_speaks_against_a_part(
     assert ("none" in answers.expert.reject) is against
 
 
-def test_good_parts_are_learned_for_a_model_that_knows_none_and_stand_behind_its_ok(
-    lamp_board: Path, run: Call
-) -> None:
+def test_good_parts_are_learned_for_a_model_that_knows_none_and_stand_behind_its_ok(lamp_board, run) -> None:
     labelled, store = lamp_board.parent / "labelled/lamp", Store(lamp_board.parent / "store")
     shutil.rmtree(labelled / "bright")
     picture_folders.saved(labelled / "bright", *(good(seed) for seed in range(12)))

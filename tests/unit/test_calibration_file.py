@@ -77,9 +77,7 @@ def test_the_digest_is_of_both_files(board: Path) -> None:
         ((CALIBRATION, "\0"), ("hall7.calibration.yaml:1:",)),
     ],
 )
-def test_a_calibration_that_is_damaged_or_does_not_fit_is_refused(
-    board: Path, change: tuple[str, str], words: tuple[str, ...]
-) -> None:
+def test_a_calibration_that_is_damaged_or_does_not_fit_is_refused(board, change, words) -> None:
     calibration_file.path_for(board).write_text(CALIBRATION.replace(*change))
     with pytest.raises(RulesError) as refused:
         rules.load(board)
@@ -96,9 +94,7 @@ def test_a_calibration_that_is_damaged_or_does_not_fit_is_refused(
         ("labels: [ok, bad]", "labels: [fine, bad]"),
     ],
 )
-def test_scores_that_a_person_states_later_in_the_board_file_are_not_passed_over(
-    board: Path, change: tuple[str, str]
-) -> None:
+def test_scores_that_a_person_states_later_in_the_board_file_are_not_passed_over(board, change) -> None:
     board.write_text(BOARD.replace(*change))
     with pytest.raises(RulesError):
         rules.load(board)
@@ -126,9 +122,7 @@ def test_a_calibration_that_cannot_be_read_is_refused(board: Path, tmp_path: Pat
         ("h\u00e4lle.yaml", "ha\u0308lle.calibration.yaml"),
     ],
 )
-def test_a_calibration_is_not_lost_when_a_board_file_is_called_otherwise(
-    tmp_path: Path, board: str, calibration: str
-) -> None:
+def test_a_calibration_is_not_lost_when_a_board_file_is_called_otherwise(tmp_path, board, calibration) -> None:
     (tmp_path / board).write_text(BOARD)
     (tmp_path / calibration).write_text(CALIBRATION)
     for read in (rules.load, calibration_file.digest_of_rules):

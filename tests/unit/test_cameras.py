@@ -46,9 +46,7 @@ def seen(frame: Any, order: Any = None) -> NDArray[np.uint8]:
     ("pixel_format", "pattern"),
     [("BayerRG8", "RGGB"), ("BayerGR8", "GRBG"), ("BayerGB8", "GBRG"), ("BayerBG8", "BGGR")],
 )
-def test_a_bayer_frame_has_the_colours_of_the_scene(
-    page: dict[str, Any], pixel_format: str, pattern: str, colour: NDArray[np.uint8]
-) -> None:
+def test_a_bayer_frame_has_the_colours_of_the_scene(page, pixel_format, pattern, colour) -> None:
     frame = mosaic(colour, pattern)
     grab = SimpleNamespace(GrabSucceeded=lambda: True, Array=frame)
     component = SimpleNamespace(data=frame.ravel(), width=24, height=20, data_format=pixel_format)

@@ -176,9 +176,7 @@ TEN_BAD_TEN_GOOD = tuple(
         ([answered("a", 1, 1)], "a", ["no other kind"]),
     ],
 )
-def test_an_escape_counts_above_a_false_call_and_the_reason_is_said(
-    results: list[CrossValidated], taken: str, because: list[str]
-) -> None:
+def test_an_escape_counts_above_a_false_call_and_the_reason_is_said(results, taken, because) -> None:
     best = choosing.best_of(results, TEN_BAD_TEN_GOOD)
     assert best.candidate.name == taken
     said = choosing.why(best, results, TEN_BAD_TEN_GOOD)
@@ -326,10 +324,8 @@ def test_a_component_that_is_not_there_has_no_polarity(run: Callable[..., Said],
     assert "known: R1" in said.err
 
 
-@pytest.mark.slow
-def test_pictures_of_twelve_bits_are_learned_with_the_option_that_their_error_names(
-    run: Callable[..., Said], tmp_path: Path
-) -> None:
+def test_pictures_of_twelve_bits_are_learned_with_the_option_that_their_error_names(run, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(kinds, "resolve", lambda *_: Brightness())
     for label, change in (("good", lambda pixels: pixels), ("scratch", bad)):
         (folder := tmp_path / "photos" / "C1" / label).mkdir(parents=True)
         for seed in range(6):
@@ -342,9 +338,7 @@ def test_pictures_of_twelve_bits_are_learned_with_the_option_that_their_error_na
     assert rules.load(board).bits == 12
 
 
-def test_a_board_file_that_is_there_stays_and_the_lines_to_put_in_are_printed(
-    run: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_board_file_that_is_there_stays_and_the_lines_to_put_in_are_printed(run, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(kinds, "resolve", lambda *_: Brightness())
     photographs(tmp_path / "photos" / "C1", {"good": 4, "bad": 4})
     board = tmp_path / "line7.yaml"
@@ -373,9 +367,7 @@ def test_a_board_file_that_is_there_stays_and_the_lines_to_put_in_are_printed(
         (("good", "missing"), "the name of a component is expected"),
     ],
 )
-def test_pictures_that_do_not_make_sense_are_refused(
-    run: Callable[..., Said], tmp_path: Path, folders: tuple[str, ...], why: str
-) -> None:
+def test_pictures_that_do_not_make_sense_are_refused(run, tmp_path, folders, why) -> None:
     (tmp_path / "photos").mkdir()
     for folder in folders:
         (tmp_path / "photos" / folder).mkdir(parents=True, exist_ok=True)
@@ -387,8 +379,8 @@ def test_pictures_that_do_not_make_sense_are_refused(
     assert not (tmp_path / "b.yaml").exists()
 
 
-@pytest.mark.slow
-def test_the_same_picture_under_two_labels_is_refused_and_named(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_the_same_picture_under_two_labels_is_refused_and_named(run, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(kinds, "resolve", lambda *_: Brightness())
     pictures = [noisy(part(), seed) for seed in range(6)]
     saved(tmp_path / "photos" / "C1" / "good", *pictures)
     saved(tmp_path / "photos" / "C1" / "bad", *(bad(noisy(part(), seed)) for seed in range(8, 12)), pictures[3])
@@ -403,9 +395,7 @@ def test_the_same_picture_under_two_labels_is_refused_and_named(run: Callable[..
     assert "C1/bad/4.jpg = C1/good/" in said.words
 
 
-def test_a_kind_that_calls_good_and_bad_alike_is_unproven(
-    run: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kind_that_calls_good_and_bad_alike_is_unproven(run, tmp_path, monkeypatch) -> None:
     store = Store(tmp_path / "store")
     for blind in (True, False):
         monkeypatch.setattr(kinds, "resolve", lambda *_, blind=blind: Brightness(blind=blind))
@@ -419,9 +409,7 @@ def test_a_kind_that_calls_good_and_bad_alike_is_unproven(
     assert choosing.unproven(few, photographs(tmp_path / "few", {"bad": 1, "good": 1})) is None
 
 
-def test_a_kind_that_is_not_installed_is_named(
-    run: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kind_that_is_not_installed_is_named(run, tmp_path, monkeypatch) -> None:
     saved(tmp_path / "photos" / "C1" / "good", part())
     monkeypatch.setattr(runnable_kinds, "GROUP", "kinds.of.nobody")
     said = run(tmp_path / "b.yaml", "--images", tmp_path / "photos")

@@ -53,9 +53,8 @@ def test_all_classifiers_share_one_start_that_knows_their_labels() -> None:
 def test_a_label_file_holds_centre_and_size_of_the_experts_own_labels() -> None:
     picture = photograph("LED-0805-GRN", None, np.random.default_rng(1))
     size = picture.image.shape[0]
-    made = LabelledImage(
-        picture.image, (Truth("joint", (0, 0, 1, 1)),), (Truth("reversed", (0, size / 4, size / 2, size)),)
-    )
+    joint, mark = Truth("joint", (0, 0, 1, 1)), Truth("reversed", (0, size / 4, size / 2, size))
+    made = LabelledImage(picture.image, (joint,), (mark,))
     assert boxes(BOARD.experts["polarity"], made) == "1 0.25000 0.62500 0.50000 0.75000\n"
 
 
@@ -97,14 +96,8 @@ def test_only_what_is_not_there_or_outdated_is_trained(tmp_path: Path) -> None:
     assert everything[0] == "solder-joints"  # takes longest, and another starts from it
     for name, source in (("led-lens", work.source_of("led-lens", 1, False)), ("qfp-body", "made long ago")):
         expert = BOARD.experts[name]
-        store.put(
-            expert.weights,
-            kind=expert.kind,
-            labels=expert.labels,
-            input_size=expert.input_size,
-            state={"w": torch.zeros(1)},
-            source=source,
-        )
+        known = {"kind": expert.kind, "labels": expert.labels, "input_size": expert.input_size}
+        store.put(expert.weights, state={"w": torch.zeros(1)}, source=source, **known)
     assert set(everything) - set(missing_experts(store, 1, False)) == {"led-lens"}
     assert "led-lens" in missing_experts(store, 2, False)
 

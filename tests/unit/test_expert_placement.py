@@ -77,9 +77,7 @@ def check(placement: ExpertPlacement, experts: list[ExpertNeeds], boxes: list[Bo
 
 @given(EXPERTS, BUDGETS, st.randoms(use_true_random=False))
 @settings(max_examples=15 * THOROUGH, deadline=None)
-def test_every_expert_has_a_box_if_any_can_hold_it_and_budgets_hold(
-    experts: list[ExpertNeeds], budgets: list[int], chance: random.Random
-) -> None:
+def test_every_expert_has_a_box_if_any_can_hold_it_and_budgets_hold(experts, budgets, chance) -> None:
     boxes = boxes_of(*budgets)
     placement = place_experts(experts, boxes, TRAFFIC)
     check(placement, experts, boxes)
@@ -100,9 +98,7 @@ def test_names_of_boxes_change_nothing(experts: list[ExpertNeeds], budgets: list
 
 @given(EXPERTS, BUDGETS, st.data())
 @settings(max_examples=15 * THOROUGH, deadline=None)
-def test_when_a_box_goes_only_its_experts_move(
-    experts: list[ExpertNeeds], budgets: list[int], data: st.DataObject
-) -> None:
+def test_when_a_box_goes_only_its_experts_move(experts, budgets, data) -> None:
     boxes = boxes_of(*budgets)
     before = place_experts(experts, boxes, TRAFFIC)
     gone = data.draw(st.sampled_from(boxes)).id
@@ -118,9 +114,7 @@ def test_when_a_box_goes_only_its_experts_move(
 
 @given(EXPERTS, BUDGETS, st.integers(1, 80))
 @settings(max_examples=15 * THOROUGH, deadline=None)
-def test_when_a_box_comes_homes_move_to_it_alone_and_only_where_that_pays(
-    experts: list[ExpertNeeds], budgets: list[int], budget: int
-) -> None:
+def test_when_a_box_comes_homes_move_to_it_alone_and_only_where_that_pays(experts, budgets, budget) -> None:
     boxes = boxes_of(*budgets)
     before = place_experts(experts, boxes, TRAFFIC)
     more = [*boxes, BoxBudget("new", budget)]

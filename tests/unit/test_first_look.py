@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
 
 from apps.demo import first_look
@@ -45,9 +44,7 @@ def test_every_defect_but_of_solder_has_a_label_of_an_expert_that_sees_the_part(
         assert set(COMPONENTS[name].defects) - {"bridged", "lifted"} <= labels
 
 
-def test_pictures_are_drawn_from_the_seed_and_some_are_held_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pictures_are_drawn_from_the_seed_and_some_are_held_out(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(first_look, "NUMBERS", {None: 1})
     monkeypatch.setattr(first_look, "MORE_GOOD", {})
     monkeypatch.setattr(first_look, "FEW", 1)

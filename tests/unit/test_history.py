@@ -3,21 +3,15 @@
 import random
 
 import pytest
+from lines import board
 
 from coe.core import Finding
 from coe.scheduler import demand
 from coe.scheduler.costs import Cost
 from coe.scheduler.demand import Demand
 from coe.scheduler.history import HistoryWatcher, ImageView
-from coe.testing import VirtualLine, pools_of, rules_from
+from coe.testing import VirtualLine, pools_of
 
-BOARD = """
-board: b
-experts:
-  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {ok: x}}
-  x: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
-components: {A: {count: 5, inspect: a}}
-"""
 COST = Cost(per_image_s=0.5, base_s=0.5, load_s=1.0, weights_bytes=10, activation_bytes=1)
 
 
@@ -40,7 +34,7 @@ class Diary(HistoryWatcher):
 
 
 def test_a_watcher_is_told_of_each_image_and_finding() -> None:
-    line = VirtualLine(rules_from(BOARD), {"a": COST, "x": COST}, pools_of(1, 30, 8), strategy="late-binding")
+    line = VirtualLine(board({"A": 5}, {"a": "x"}), {"a": COST, "x": COST}, pools_of(1, 30, 8), strategy="late-binding")
     history, diary = line.controller.history, Diary()
     history.watch(diary)
     line.arrive(10.0, "A", serial="S1", refdes="R1")
@@ -49,16 +43,9 @@ def test_a_watcher_is_told_of_each_image_and_finding() -> None:
     line.reject(12.6, "A", "not a picture")
     line.run()
     assert diary.lines == [
-        "R1 came to place 0 at 10 s",
-        "R2 came to place 1 at 10.1 s",
-        "R2 answered",
-        "R1: a=ok",
-        "R1: a=ok, x=ok",
-        "R1 answered",
-        "R3 came to place 2 at 12.5 s",
-        "R3: a=ok",
-        "R3: a=ok, x=ok",
-        "R3 answered",
+        *("R1 came to place 0 at 10 s", "R2 came to place 1 at 10.1 s", "R2 answered"),
+        *("R1: a=ok", "R1: a=ok, x=ok", "R1 answered"),
+        *("R3 came to place 2 at 12.5 s", "R3: a=ok", "R3: a=ok, x=ok", "R3 answered"),
     ]
     assert (history.images, dict(history.under_way)) == (3, {})
 

@@ -35,12 +35,8 @@ def test_what_is_larger_than_the_cache_passes_by_and_drives_nothing_out() -> Non
 
 def test_filling_drives_nothing_out() -> None:
     cache = HostCache(CacheSpec(10))
-    assert [cache.hold("a", 6), cache.hold("b", 6), cache.hold("c", 4), cache.hold("a", 6)] == [
-        True,
-        False,
-        True,
-        False,
-    ]
+    held = [cache.hold(expert, size) for expert, size in (("a", 6), ("b", 6), ("c", 4), ("a", 6))]
+    assert held == [True, False, True, False]
     cache.forget("a")
     cache.forget("a")
     assert len(cache) == 1

@@ -1,9 +1,7 @@
 """The kinds that compare with a reference, without a line: what they prepare, judge, and learn."""
 
 import re
-import tomllib
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -37,14 +35,6 @@ GOOD = part()
 
 def reference(picture: np.ndarray = GOOD, spread: int = 0) -> Reference:
     return Reference(picture, np.full(picture.shape[:2], spread, np.uint8))
-
-
-def test_the_kinds_are_installed_under_their_names() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
-    points = project["project"]["entry-points"]["coe.kinds"]
-    for name in ("difference", "golden"):
-        module, _, attribute = points[name].partition(":")
-        assert getattr(import_module(module), attribute).name == name
 
 
 @pytest.mark.parametrize("side", [1, 2, 79])
@@ -143,48 +133,35 @@ def test_a_hole_is_judged_in_one_crop_and_its_box_is_where_it_is() -> None:
     assert finding.boxes[0].xyxy == pytest.approx((x1 + 5, y1 - 3, x2 + 5, y2 - 3), abs=0.6)
 
 
-def test_of_overlapping_boxes_the_best_stays_but_a_harmless_box_hides_none_to_reject() -> None:
-    expert = replace(GOLDEN, reject=frozenset({"hole"}))
-    places = tuple(Region((x - 4, y - 4, x + 4, y + 4), 64) for x, y in ((50, 50), (52, 50), (51, 52)))
+BOTH = ("hole", "blob")
+
+
+@pytest.mark.parametrize(
+    ("reject", "at", "scores", "stays"),
+    [
+        # Of overlapping boxes the best stays, but a harmless box hides none to reject.
+        (["hole"], [(50, 50), (52, 50), (51, 52)], [(0.6, 0.3), (0.7, 0.1), (0.05, 0.9)], ["blob 0.9", "hole 0.7"]),
+        (BOTH, [(50, 50), (52, 50), (51, 52)], [(0.6, 0.3), (0.7, 0.1), (0.05, 0.9)], ["blob 0.9"]),
+        # Boxes of 19 pixels, 10 beside each other, overlap by 0.31: neighbours of two labels, or one defect.
+        (BOTH, [(50, 50), (60, 50)], [(0.9, 0.1), (0.2, 0.8)], ["hole 0.9", "blob 0.8"]),
+        (BOTH, [(50, 50), (60, 50)], [(0.9, 0.1), (0.8, 0.2)], ["hole 0.9"]),
+        # A box that gives way hides no other: the second overlaps the first by 0.65, the third by 0.23; these by 0.09.
+        (BOTH, [(50, 50), (54, 50), (66, 50)], [(0.9, 0.0), (0.0, 0.8), (0.0, 0.7)], ["hole 0.9", "blob 0.7"]),
+    ],
+)
+def test_of_boxes_that_overlap_the_best_stays(reject, at, scores, stays) -> None:
+    places = tuple(Region((x - 4, y - 4, x + 4, y + 4), 64) for x, y in at)
     prepared = PairInput(np.zeros((3, 2 * CELL, 2 * CELL), np.uint8), 160, 160, to_picture=np.eye(2, 3), regions=places)
     outputs = torch.zeros(1, 4, PEAKS, 6)
-    outputs[0, :3, 0, 2:] = 0.1
-    outputs[0, :3, 0, :2] = torch.tensor([[0.6, 0.3], [0.7, 0.1], [0.05, 0.9]])
-    (finding,) = golden.postprocess(outputs, [prepared], expert)
-    assert [(box.label, round(box.score, 2)) for box in finding.boxes] == [("blob", 0.9), ("hole", 0.7)]
-    (finding,) = golden.postprocess(outputs, [prepared], GOLDEN)
-    assert [box.label for box in finding.boxes] == ["blob"], "all labels are to reject: the best stays"
-
-
-def test_neighbours_of_two_labels_both_stay_where_two_boxes_of_one_label_are_one_defect() -> None:
-    places = tuple(Region((x - 4, 46, x + 4, 54), 64) for x in (50, 60))
-    prepared = PairInput(np.zeros((3, 2 * CELL, 2 * CELL), np.uint8), 160, 160, to_picture=np.eye(2, 3), regions=places)
-    outputs = torch.zeros(1, 4, PEAKS, 6)
-    outputs[0, :2, 0, 2:] = 0.1  # boxes of 19 pixels, 10 beside each other: they overlap by 0.31
-
-    def seen(*scores: tuple[float, float]) -> list[str]:
-        outputs[0, :2, 0, :2] = torch.tensor(scores)
-        return [box.label for box in golden.postprocess(outputs, [prepared], GOLDEN)[0].boxes]
-
-    assert seen((0.9, 0.1), (0.2, 0.8)) == ["hole", "blob"]
-    assert seen((0.9, 0.1), (0.8, 0.2)) == ["hole"]
-
-
-def test_a_box_that_gives_way_hides_no_other() -> None:
-    places = tuple(Region((x - 4, 46, x + 4, 54), 64) for x in (50, 54, 66))
-    prepared = PairInput(np.zeros((3, 2 * CELL, 2 * CELL), np.uint8), 160, 160, to_picture=np.eye(2, 3), regions=places)
-    outputs = torch.zeros(1, 4, PEAKS, 6)
-    outputs[0, :3, 0, 2:] = 0.1  # the second overlaps the first by 0.65 and the third by 0.23; these by 0.09
-    outputs[0, :3, 0, :2] = torch.tensor([[0.9, 0.0], [0.0, 0.8], [0.0, 0.7]])
-    (finding,) = golden.postprocess(outputs, [prepared], GOLDEN)
-    assert [(box.label, round(box.score, 1)) for box in finding.boxes] == [("hole", 0.9), ("blob", 0.7)]
+    outputs[0, : len(at), 0, 2:] = 0.1
+    outputs[0, : len(at), 0, :2] = torch.tensor(scores)
+    (finding,) = golden.postprocess(outputs, [prepared], replace(GOLDEN, reject=frozenset(reject)))
+    assert [f"{box.label} {box.score:.1f}" for box in finding.boxes] == stays
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(0, 25))
-def test_every_box_that_gives_way_overlaps_a_better_one_that_stays_and_no_two_that_stay_do(
-    seed: int, number: int
-) -> None:
+def test_every_box_that_gives_way_overlaps_a_better_one_that_stays_and_no_two_that_stay_do(seed, number) -> None:
     chance = np.random.default_rng(seed)
     expert = Expert("g", "golden", ("hole", "blob", "dust"), 2 * CELL, "b/g", frozenset({"hole", "blob"}))
     low = chance.random((number, 2)) * 30
@@ -375,10 +352,7 @@ def test_difference_is_calibrated_on_the_good_parts(pairs: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        (
-            lambda root: (root / "references/train/3.bmp").unlink(),
-            "'3.png' has no reference '.*references/train/3.png'",
-        ),
+        (lambda root: (root / "references/train/3.bmp").unlink(), "'3.png' has no reference '.*references/train/3.png"),
         (lambda root: (root / "labels/train/1.txt").write_text("7 0.5 0.5 0.1 0.1"), "1.txt:1: not a box"),
         (lambda root: (root / "labels/train/1.txt").write_text("0 0.5 0.5"), "1.txt:1: not a box"),
         (lambda root: (root / "images/train/2.png").write_bytes(b"x"), "'2.png' or its reference"),

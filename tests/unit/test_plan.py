@@ -129,9 +129,7 @@ def test_images_under_way_have_an_eighth_of_a_small_memory_and_pools_share_what_
 
 
 @given(st.integers(1, 3), st.integers(1, 400), st.integers(1, 50))
-def test_the_memory_that_an_error_gives_is_enough_with_images_too(
-    executors: int, weights: int, activation: int
-) -> None:
+def test_the_memory_that_an_error_gives_is_enough_with_images_too(executors, weights, activation) -> None:
     costs, numbers = table(a=cost(weights, activation)), {"cpu": executors}
     with pytest.raises(ConfigError, match="give at least") as caught:
         plan(numbers, 2 * MIB, ["a"], costs, with_images=True)

@@ -172,9 +172,7 @@ def test_it_answers_for_an_idle_line_with_empty_pools(family: str, name: str, ru
 
 
 @CASES
-def test_a_ranking_is_lazy_or_a_copy_so_that_it_may_be_broken_off(
-    family: str, name: str, controller: Controller
-) -> None:
+def test_a_ranking_is_lazy_or_a_copy_so_that_it_may_be_broken_off(family, name, controller) -> None:
     if family in ("select", "eviction", "prefetch"):
         policy = made_for(family, name, controller.world)
         subject: Any = controller.executors["cpu0"]
@@ -284,9 +282,7 @@ class Listed(Assign):
         ("late-binding", {"eviction": Stranger}, ["Stranger", "another"]),
     ],
 )
-def test_a_policy_that_names_what_there_is_not_is_named(
-    rules: Rules, base: str, mine: dict[str, Any], words: list[str]
-) -> None:
+def test_a_policy_that_names_what_there_is_not_is_named(rules, base, mine, words) -> None:
     costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts}
     line = VirtualLine(rules, costs, pools_of(1, 25), strategy=replace(strategy(base), name="mine", **mine))
     for when, component in enumerate("CABC"):

@@ -3,11 +3,12 @@
 from pathlib import Path
 
 import pytest
+from profiles import MB, kind_profile
 
 from coe.board import rules
 from coe.board.rules import Rules
 from coe.errors import ConfigError
-from coe.inspector.profile import Fingerprint, KindProfile, Profile
+from coe.inspector.profile import Fingerprint, Profile
 from coe.inspector.settings import DeviceMemory
 from coe.lab.machine import ProfiledMachine, machine_named
 from coe.lab.simulated import contender, simulated_run
@@ -15,10 +16,7 @@ from coe.lab.workloads.workload import synthetic
 from coe.profiler import profile_file
 from coe.profiler.site import ProfiledSite
 from coe.profiler.tune import Search, Setup
-from coe.runtime.cost_fit import LatencyLine
 from coe.store.store import Store
-
-MB = 1_000_000
 
 
 @pytest.fixture
@@ -31,33 +29,14 @@ def board(tmp_path: Path) -> Rules:
     return rules.load(path)
 
 
-def kind(threads: int) -> KindProfile:
-    """A kind that a second thread brings nothing."""
-    return KindProfile(
-        kind="k",
-        input_size=8,
-        device="cpu",
-        threads=threads,
-        backend="torch",
-        precision="fp32",
-        batches=(),
-        line=LatencyLine(per_image_s=0.02, base_s=0.01, error=0.0),
-        max_batch=4,
-        weights_bytes=10 * MB,
-        activation_bytes=MB,
-        workspace_bytes=0,
-        load_s=0.05,
-        decode_s=0.002,
-    )
-
-
 def searched(board: Rules, store: Path) -> Search:
     """A search on two cores, for one executor of both or two of one each."""
     here = Fingerprint(cpu="c", cores=2, memory_bytes=1 << 30, gpu=None, driver=None, libraries={})
     scaling = {"cpu": {1: (1.0, 1.8), 2: (1.0,)}}
     known = {("cpu", number): DeviceMemory(None, 0, 0) for number in (1, 2)}
+    kinds = tuple(kind_profile(threads, decode_s=0.002) for threads in (1, 2))  # a second thread brings nothing
     site = ProfiledSite(board, Store(store), (), 150 * MB, looked_at=known)
-    return Search(site, Profile(made="now", machine=here, kinds=(kind(1), kind(2)), scaling=scaling), 2, [2, 1], 300)
+    return Search(site, Profile(made="now", machine=here, kinds=kinds, scaling=scaling), 2, [2, 1], 300)
 
 
 def stored(search: Search, place: Path, executors: int = 2) -> tuple[Setup, float]:
@@ -89,13 +68,10 @@ def test_a_profile_simulates_what_its_search_did(board: Rules, tmp_path: Path, e
 def test_a_profile_of_another_board_or_version_of_it_is_refused(board: Rules, tmp_path: Path) -> None:
     place = tmp_path / "profile.json"
     stored(searched(board, tmp_path / "store"), place)
-    changed = tmp_path / "changed.yaml"
-    changed.write_text(board.path.read_text().replace("count: 30", "count: 31"), encoding="utf-8")
-    other = tmp_path / "other.yaml"
-    other.write_text(board.path.read_text().replace("board: b", "board: other"), encoding="utf-8")
-    for path in (changed, other):
+    for change in (("count: 30", "count: 31"), ("board: b", "board: other")):
+        (other := tmp_path / "other.yaml").write_text(board.path.read_text().replace(*change), encoding="utf-8")
         with pytest.raises(ConfigError):
-            ProfiledMachine(place, rules.load(path))
+            ProfiledMachine(place, rules.load(other))
     with pytest.raises(ConfigError):
         machine_named(str(place), [board, rules.load(other)])
     with pytest.raises(ConfigError):

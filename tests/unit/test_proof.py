@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from exams import exam
+from narrow import Narrow
 from PIL import Image
 
 from coe.core import Expert
@@ -20,11 +21,10 @@ from coe.store.store import Store
 from coe.testing import rules_from
 from experts import classifier_train, labelled_folder
 from experts.proof import MANY, halved, unproven_answers, unproven_objects
-from experts.resnet import ResNet
 from experts.taken import TakenPictures
 
 CHIP = Expert("chip", "resnet18", ("dark", "bright"), 32, "b/chip", frozenset({"dark"}))
-SMALL = ResNet(18)
+SMALL = Narrow()
 
 
 def pictures(root: Path, each: int, *, told_apart: bool = True, seed: int = 0) -> Path:

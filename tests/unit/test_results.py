@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -184,9 +184,7 @@ def test_a_resumed_run_ends_as_if_it_had_not_been_stopped(tmp_path: Path) -> Non
 
 @settings(max_examples=20 * THOROUGH, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
-def test_a_file_cut_anywhere_loses_one_line_at_most(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
+def test_a_file_cut_anywhere_loses_one_line_at_most(tmp_path_factory, data) -> None:
     folder = tmp_path_factory.mktemp("cut")
     with start(folder) as run:
         for name in "abcd":
@@ -275,16 +273,7 @@ def test_a_lock_whose_file_was_taken_away_meanwhile_is_none(tmp_path: Path, monk
         assert (tmp_path / LOCK).exists()
 
 
-def test_what_a_killed_run_left_locks_nothing(tmp_path: Path) -> None:
-    (tmp_path / LOCK).touch()
-    with start(tmp_path) as run:
-        run.write(result("a"))
-    assert [r.request.image for r in read(tmp_path / "results.jsonl")] == ["a"]
-
-
-def test_a_run_goes_on_without_a_lock_where_the_file_system_has_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_goes_on_without_a_lock_where_the_file_system_has_none(tmp_path, monkeypatch) -> None:
     def lock(number: int, *, blocking: bool) -> bool:
         raise OSError(errno.ENOSYS, "Function not implemented")
 
@@ -295,9 +284,7 @@ def test_a_run_goes_on_without_a_lock_where_the_file_system_has_none(
     assert [r.request.image for r in read(tmp_path / "results.jsonl")] == ["a"]
 
 
-def test_the_file_of_results_is_closed_while_another_takes_its_place(
-    run: ResultsFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_file_of_results_is_closed_while_another_takes_its_place(run, monkeypatch) -> None:
     """Windows puts no file in the place of one that is open."""
     really = os.replace
     here = run.folder / "results.jsonl"
@@ -337,9 +324,7 @@ def test_a_file_that_cannot_be_written_at_the_end_costs_no_other_and_no_summary(
     [shutil.rmtree, lambda folder: folder.rename(folder.with_name("moved")), replace_by_another_run],
     ids=["taken away", "moved", "replaced"],
 )
-def test_a_run_whose_folder_is_no_longer_its_own_says_so_and_writes_nothing(
-    tmp_path: Path, change: Callable[[Path], None]
-) -> None:
+def test_a_run_whose_folder_is_no_longer_its_own_says_so_and_writes_nothing(tmp_path, change) -> None:
     folder = tmp_path / "run"
     with start(folder) as run:
         run.write(result("a"))
@@ -374,9 +359,7 @@ def test_a_verdict_on_something_else_than_an_image_shows_now_is_none(tmp_path: P
     [((9, 1), (9, 1), False), ((9, 1), (9, 2), True), ((9, 1), (8, 1), True), (None, (9, 1), False)],
     ids=["the same", "written again", "another size", "by an earlier version"],
 )
-def test_a_picture_that_is_another_now_is_inspected_again(
-    tmp_path: Path, was: tuple[int, int] | None, now: tuple[int, int], again: bool
-) -> None:
+def test_a_picture_that_is_another_now_is_inspected_again(tmp_path, was, now, again) -> None:
     with start(tmp_path) as run:
         run.write(result("a"), None if was is None else FileStamp(*was))
     with start(tmp_path, resume=True) as run:
@@ -491,9 +474,7 @@ def test_a_disk_that_is_full_at_the_end_leaves_the_results(run: ResultsFile, mon
     [lambda path, _: os.mkfifo(path), Path.symlink_to, lambda path, _: path.write_text("half")],
     ids=["pipe", "link", "leftover"],
 )
-def test_what_lies_in_the_place_of_the_half_written_file_is_not_written_to(
-    tmp_path: Path, lies_there: Callable[[Path, Path], None]
-) -> None:
+def test_what_lies_in_the_place_of_the_half_written_file_is_not_written_to(tmp_path, lies_there) -> None:
     other = tmp_path / "other.txt"
     other.write_text("as it was")
     lies_there(tmp_path / ".table.csv.tmp", other)

@@ -165,9 +165,7 @@ def test_a_curve_that_rises_takes_all_that_fit(most: int, fit: int, steep: bool)
 
 
 @given(st.lists(st.none() | st.floats(0, 100), min_size=1, max_size=300), st.none() | st.integers(0, 9))
-def test_whatever_it_is_told_it_ends_asks_once_and_chooses_what_it_saw(
-    curve: list[float | None], seed: int | None
-) -> None:
+def test_whatever_it_is_told_it_ends_asks_once_and_chooses_what_it_saw(curve, seed) -> None:
     asked = Counter[int]()
 
     def throughput(n: int) -> float | None:

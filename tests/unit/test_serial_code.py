@@ -58,9 +58,7 @@ def test_the_code_says_the_serial(pose: Pose, format: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "stated"), [("XX0042", SERIAL), ("SN004", SERIAL), (None, SERIAL), ("../SN1", ANY)])
-def test_without_a_code_that_is_allowed_the_board_is_to_review_under_the_name_of_its_picture(
-    text: str | None, stated: dict[str, Any]
-) -> None:
+def test_without_a_code_that_is_allowed_the_board_is_to_review_under_the_name_of_its_picture(text, stated) -> None:
     """A code that would lead a file elsewhere is never allowed."""
     drawn = layout(ONE, serial=stated)
     board = read_board(printed(drawn, {} if text is None else {"": text}), drawn, "photo7")

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 import pytest
+from profiles import kind_profile
 
 from coe import config
 from coe.board.rules import Rules
@@ -12,10 +13,9 @@ from coe.errors import ConfigError
 from coe.helpers import system
 from coe.inspector import profile
 from coe.inspector.line_options import AUTO, LineOptions
-from coe.inspector.profile import BoardProfile, Fingerprint, KindProfile, Profile
+from coe.inspector.profile import BoardProfile, Fingerprint, Profile
 from coe.inspector.settings import Settings, settle
 from coe.profiler import profile_file
-from coe.runtime.cost_fit import LatencyLine
 from coe.store.manifest import Agreement
 from coe.testing import Experiment, rules_from
 
@@ -35,11 +35,6 @@ CHOSEN = {
     **{"executors": {"cpu": 2}, "threads": {"cpu": 1}, "workspace_bytes": {"cpu": 1000}, "loaded_experts": 3},
     **{"images_per_s": 9.0, "casual_images_per_s": 8.0, "reasons": ("because",)},
 }
-KIND = {
-    **{"kind": "k", "input_size": 8, "device": "cpu", "threads": 1, "backend": "torch", "precision": "fp32"},
-    **{"batches": (), "line": LatencyLine(per_image_s=0.1, base_s=0.2, error=0.01), "max_batch": 4},
-    **{"weights_bytes": 10, "activation_bytes": 5, "workspace_bytes": 0, "load_s": 0.3},
-}
 
 
 def made_for(board: Rules, entry: Mapping[str, object] = MappingProxyType({}), **changes: object) -> Profile:
@@ -48,7 +43,7 @@ def made_for(board: Rules, entry: Mapping[str, object] = MappingProxyType({}), *
     boards = {
         "b": BoardProfile.model_validate(known | dict.fromkeys(("usage", "windows", "executors"), ()) | {**entry})
     }
-    made = {"made": "2026-11-21T10:00:00", "machine": Fingerprint.here(), "kinds": (KindProfile.model_validate(KIND),)}
+    made = {"made": "2026-11-21T10:00:00", "machine": Fingerprint.here(), "kinds": (kind_profile(),)}
     return Profile(**(made | {"boards": boards} | changes))
 
 

@@ -70,18 +70,15 @@ def test_an_image_of_half_the_side_takes_a_quarter_in_every_variant() -> None:
     costs = box().blob_costs(BOARD, ["cuda"])
     figures = box().preset.devices["cuda"].blobs["yolov5l"]
     for variant in ("fp32", "fp16", "q8"):
-        assert costs["cuda", "joint", variant].per_image_s == pytest.approx(
-            figures[variant].per_image_ms.value / 1e3 / 4
-        )
+        quarter_s = figures[variant].per_image_ms.value / 1e3 / 4
+        assert costs["cuda", "joint", variant].per_image_s == pytest.approx(quarter_s)
 
 
 def test_a_box_and_a_kind_without_figures_of_prepared_variants_are_named() -> None:
     with pytest.raises(ConfigError, match=r"'uma-m2'.*--device"):
         prepared_run(SimulatedMachine("uma-m2"), images(), contender("late-binding").strategy, Prepared())
-    other = rules_from(
-        "board: b\nexperts:\n  a: {kind: resnet18, labels: [ok], input: 10, then: {ok: OK}}\ncomponents:\n"
-        "  A: {inspect: a}\n"
-    )
+    expert = "{kind: resnet18, labels: [ok], input: 10, then: {ok: OK}}"
+    other = rules_from(f"{{board: b, experts: {{a: {expert}}}, components: {{A: {{inspect: a}}}}}}")
     with pytest.raises(ConfigError, match=r"'resnet18'.*'cuda'"):
         box().blob_costs(other, ["cuda"])
 

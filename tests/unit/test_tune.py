@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from common_trunk import BOARD
+from profiles import MB, kind_profile
 
 from coe.board.rules import Rules
 from coe.errors import ConfigError
@@ -13,12 +14,9 @@ from coe.inspector.settings import DeviceMemory
 from coe.profiler.configurations import paper_default
 from coe.profiler.site import ProfiledSite
 from coe.profiler.tune import Search, Setup
-from coe.runtime.cost_fit import LatencyLine
 from coe.runtime.trial import whole_pages
 from coe.store.store import Store
 from coe.testing import rules_from
-
-MB = 1_000_000
 
 
 @pytest.fixture(scope="module")
@@ -30,24 +28,10 @@ def board() -> Rules:
 
 
 def kind_of(device: str, threads: int, *, activation: int = MB, max_batch: int = 4, decode_s: float = 0) -> KindProfile:
-    on_gpu = device == "cuda"
-    return KindProfile(
-        kind="k",
-        input_size=8,
-        device=device,
-        threads=threads,
-        backend="torch",
-        precision="fp32",
-        batches=(),
-        line=LatencyLine(per_image_s=0.001 if on_gpu else 0.02 / threads, base_s=0.001 if on_gpu else 0.01, error=0.0),
-        max_batch=max_batch,
-        weights_bytes=10 * MB,
-        activation_bytes=0 if on_gpu else activation,
-        workspace_bytes=0,
-        load_s=0.05,
-        copy_s=0.001 if on_gpu else 0,
-        decode_s=decode_s,
-    )
+    more: dict[str, Any] = {"device": device, "max_batch": max_batch, "decode_s": decode_s}
+    if device == "cuda":
+        return kind_profile(threads, per_image_s=0.001, base_s=0.001, activation_bytes=0, copy_s=0.001, **more)
+    return kind_profile(threads, per_image_s=0.02 / threads, activation_bytes=activation, **more)
 
 
 def looked_at(gpu_bytes: int = 100 * MB, host_bytes: int = 150 * MB) -> dict[tuple[str, int], DeviceMemory]:
@@ -168,11 +152,9 @@ def test_experts_that_share_a_body_are_counted_as_a_line_counts_them(shared_trun
 
     def setup_of(store: Path) -> Setup:
         site = ProfiledSite(trunk, Store(store), [], 100 * MB, looked_at=looked_at())
-        work = 20
-        return Setup(Search(site, known, 1, [1], work), {"cpu": 1})
+        return Setup(Search(site, known, 1, [1], 20), {"cpu": 1})
 
     shared, whole = setup_of(shared_trunk), setup_of(prepared_trunk)
-    manifest = Store(shared_trunk).manifest("trunk/a").variants["fp32"]
     for expert in "abd":
         manifest = Store(shared_trunk).manifest(f"trunk/{expert}").variants["fp32"]
         assert shared.costs("cpu", expert).weights_bytes == whole_pages(manifest.bytes)
