@@ -64,13 +64,6 @@ def test_a_place_may_be_abandoned_in_the_middle_of_any_other_call() -> None:
     assert admission.wait_empty(0)
 
 
-def test_who_does_not_wait_is_not_held_up_by_an_abandoned_place() -> None:
-    admission = Admission(places=9, limit_bytes=100)
-    enter(admission, 40)
-    enter(admission, 90).abandon()
-    assert enter(admission, 10, wait=False).answered
-
-
 def test_who_does_not_wait_is_turned_away_also_where_somebody_else_waits() -> None:
     admission = Admission(places=9, limit_bytes=100)
     first = enter(admission, 40)
@@ -82,6 +75,8 @@ def test_who_does_not_wait_is_turned_away_also_where_somebody_else_waits() -> No
     first.leave()
     assert waiting.answered
     assert enter(admission, 10, wait=False).answered
+    enter(admission, 90).abandon()
+    assert enter(admission, 0, wait=False).answered, "an abandoned place holds nobody up"
 
 
 def test_an_end_wakes_those_who_wait_and_lets_those_inside_stay() -> None:

@@ -10,36 +10,20 @@ from texts import texts
 from coe.config import format_bytes, parse_bytes, parse_executors, parse_seconds
 from coe.errors import ConfigError
 
+AMOUNTS = {
+    **{"1": 1, "123456": 123456, "7B": 7, "3kb": 3000, "3KIB": 3072, "800MB": 800_000_000},
+    **{"0.5MiB": 1 << 19, "1.5GiB": 1610612736, "2 GiB": 2 << 30, " 2gib ": 2 << 30},
+}
 
-@pytest.mark.parametrize(
-    ("text", "amount"),
-    [
-        ("1", 1),
-        ("123456", 123456),
-        ("1.5GiB", 1610612736),
-        ("800MB", 800_000_000),
-        ("2 GiB", 2 << 30),
-        (" 2gib ", 2 << 30),
-        ("3kb", 3000),
-        ("3KIB", 3072),
-        ("7B", 7),
-        ("0.5MiB", 1 << 19),
-    ],
-)
+
+@pytest.mark.parametrize(("text", "amount"), AMOUNTS.items())
 def test_an_amount_of_memory_is_read(text: str, amount: int) -> None:
     assert parse_bytes(text) == amount
 
 
 @pytest.mark.parametrize(
     ("amount", "text"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (1 << 20, "1.0 MiB"),
-        (1610612736, "1.50 GiB"),
-        (5e12, "4656.61 GiB"),
-    ],
+    {0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1 << 20: "1.0 MiB", 3 << 29: "1.50 GiB", 5e12: "4656.61 GiB"}.items(),
 )
 def test_an_amount_of_memory_is_written(amount: float, text: str) -> None:
     assert format_bytes(amount) == text

@@ -66,21 +66,11 @@ def test_where_the_system_does_not_tell_what_cores_do_all_are_free(monkeypatch, 
     assert free_cores(0.5) == system.usable_cores()
 
 
-def test_a_look_at_this_machine_finds_a_core() -> None:
-    assert 1 <= free_cores(0.05) <= system.usable_cores()
-
-
 def test_executors_get_equal_parts_and_those_of_a_gpu_keep_a_core_each() -> None:
     assert threads_each({"cpu": 1}, 16) == {"cpu": 16}
     assert threads_each({"cpu": 3}, 16) == {"cpu": 5}
     assert threads_each({"cuda": 2, "cpu": 1}, 16) == {"cpu": 14}
     assert threads_each({"cuda": 2, "cpu": 4}, 2) == {"cpu": 1}
-
-
-def test_a_number_from_the_user_always_counts() -> None:
-    said: list[str] = []
-    assert choose_threads({"cpu": 2}, {"cpu": 7}, 1, said.append) == {"cpu": 7}
-    assert not said
 
 
 def test_many_lines_that_open_one_after_another_look_once(monkeypatch) -> None:
@@ -95,13 +85,15 @@ def test_many_lines_that_open_one_after_another_look_once(monkeypatch) -> None:
         assert len(looks) == (1 if opened < 3 else 2)
 
 
-def test_fewer_cores_than_there_are_is_said_with_what_follows(monkeypatch) -> None:
+def test_a_number_from_the_user_counts_and_fewer_cores_than_there_are_is_said_with_what_follows(monkeypatch) -> None:
     monkeypatch.setattr(system, "usable_cores", lambda: 4)
     said: list[str] = []
-    assert choose_threads({"cpu": 1}, {}, 4, said.append) == {"cpu": 4}
-    assert not said
+    for given, free, threads in (({"cpu": 7}, 1, 7), ({}, 4, 4)):
+        assert choose_threads({"cpu": 1}, given, free, said.append) == {"cpu": threads}
+        assert not said
     assert choose_threads({"cpu": 1}, {}, 3, said.append) == {"cpu": 3}
     assert said == ["other programs leave 3 of 4 cores free; threads: 3 for each executor of cpu"]
+    assert free_cores(0.05) >= 1, "a look at this machine finds a core"
 
 
 # Commands keep one heap for all threads, unless the environment names another number

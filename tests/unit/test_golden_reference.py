@@ -17,11 +17,14 @@ from coe.store.store import Store
 PART = part(1)
 
 
-def test_one_picture_is_its_own_reference() -> None:
-    learned = learn({"a": PART})
-    assert np.array_equal(learned.image, PART)
-    assert not learned.spread.any()
-    assert (learned.images, dict(learned.left_out)) == (1, {})
+def test_one_picture_is_its_own_reference_and_a_bad_one_that_is_not_told_apart_changes_nothing() -> None:
+    spot = PART.copy()
+    spot[100:102, 100:102] = 255
+    for pictures in ({"a": PART}, {"spot": spot} | {str(seed): PART for seed in range(5)}):
+        learned = learn(pictures)
+        assert np.array_equal(learned.image, PART)
+        assert not learned.spread.any()
+        assert (learned.images, dict(learned.left_out)) == (len(pictures), {})
 
 
 def test_noise_is_averaged_and_becomes_the_spread() -> None:
@@ -56,15 +59,6 @@ def test_a_bad_part_among_good_ones_is_left_out_wherever_it_stands(place: int) -
     assert list(learned.left_out) == [str(place)]
     assert "is the part good?" in learned.left_out[str(place)]
     assert learned.images == 4
-
-
-def test_a_bad_part_changes_neither_median_nor_spread_even_if_it_is_not_told_apart() -> None:
-    pictures = {str(seed): PART for seed in range(5)}
-    spot = PART.copy()
-    spot[100:102, 100:102] = 255
-    learned = learn({**pictures, "spot": spot})
-    assert np.array_equal(learned.image, PART)
-    assert not learned.spread.any()
 
 
 @pytest.mark.parametrize("others", [{}, {"other": part(7)}])

@@ -233,17 +233,13 @@ def test_suspects_that_wait_for_a_box_are_answered_when_the_line_is_stopped() ->
     )
 
 
-def test_without_any_box_images_are_answered_and_say_so() -> None:
+def test_without_any_box_or_without_a_home_for_an_expert_images_are_answered_and_say_so() -> None:
     boxes = Boxes(homes_on(["one"]))
     boxes.tell(Arrived(Request(0, "A")))
     boxes.lose("one")
     boxes.tell(Arrived(Request(1, "A")))
     assert [answer.result.error for answer in boxes.answers] == ["every box of the cluster is lost"] * 2
-
-
-def test_an_expert_without_a_home_is_named() -> None:
-    placement = place_experts([need for need in NEEDS if need.expert != "b"], [BoxBudget("one", 20)])
-    boxes = Boxes(placement)
+    boxes = Boxes(place_experts([need for need in NEEDS if need.expert != "b"], [BoxBudget("one", 20)]))
     boxes.tell(Arrived(Request(0, "B")))
     assert boxes.answers[0].result.error == "no box of the cluster has expert 'b', or has the memory for it"
 
@@ -269,18 +265,15 @@ def test_stages_whose_boxes_are_all_lost_wait_for_other_homes_or_the_end(is_stop
 
 def test_a_box_that_joins_gets_rules_before_stages() -> None:
     boxes = Boxes(homes_on(["one"]))
+    boxes.tell(Arrived(Request(0, "B")))
+    assert boxes.tell(ExpertsMoved(boxes.placement)) == [GiveRules("one", frozenset({"b"}))], (
+        "of stages under way there"
+    )
     boxes.alive.append("two")
     boxes.tell(BoxJoined(BoxView("two", PRICES)))
     boxes.placement = homes_on(["one", "two"], boxes.placement)
     orders = boxes.tell(ExpertsMoved(boxes.placement))
     assert [order.box for order in orders if isinstance(order, GiveRules)] == ["one", "two"]
-
-
-def test_a_box_keeps_the_rules_of_stages_that_are_under_way_there() -> None:
-    boxes = Boxes(homes_on(["one"]))
-    boxes.tell(Arrived(Request(0, "B")))
-    orders = boxes.tell(ExpertsMoved(boxes.placement))
-    assert orders == [GiveRules("one", frozenset({"b"}))]
 
 
 STEPS = st.lists(

@@ -71,20 +71,14 @@ def test_every_pixel_of_a_thick_difference_is_in_a_region_that_a_crop_shows(squa
     assert missed.sum() <= 12 * len(squares) + (2 * 200 * (200 // PART) if different.sum() > LARGE else 0)
 
 
-def test_a_crop_shows_its_place_also_at_the_border() -> None:
-    stack = np.zeros((100, 100, 3), np.uint8)
-    stack[0:4, 0:4] = 200
-    stack[60:64, 40:44] = 100
-    shown = crops(stack, [Region((0, 0, 4, 4), 16), Region((40, 60, 44, 64), 16)])
-    assert shown.shape == (2, CELL, CELL, 3)
-    assert [int(crop[CELL // 2, CELL // 2, 0]) for crop in shown] == [200, 100]
-
-
-def test_a_crop_of_a_large_region_shows_more_at_half_the_resolution() -> None:
+def test_a_crop_shows_its_place_also_at_the_border_and_more_of_a_large_region_at_half_the_resolution() -> None:
     stack = np.zeros((200, 200, 3), np.uint8)
-    stack[80:120, 40:160] = 200
-    small, large = crops(stack, [Region((96, 96, 104, 104), 64), Region((60, 80, 140, 120), 3200)])
-    assert [int((crop[..., 0] > 100).sum()) for crop in (small, large)] == [40 * CELL, 20 * 60]
+    stack[0:4, 0:4] = stack[80:120, 40:160] = 200
+    places = (((0, 0, 4, 4), 16), ((96, 96, 104, 104), 64), ((60, 80, 140, 120), 3200))
+    shown = crops(stack, [Region(*place) for place in places])
+    assert shown.shape == (3, CELL, CELL, 3)
+    assert [int(crop[CELL // 2, CELL // 2, 0]) for crop in shown] == [200] * 3
+    assert [int((crop[..., 0] > 100).sum()) for crop in shown[1:]] == [40 * CELL, 20 * 60]
 
 
 def test_a_region_that_another_crop_shows_well_gets_no_crop_of_its_own() -> None:
@@ -107,13 +101,10 @@ def test_two_defects_of_one_crop_are_two_places_and_none_at_its_border() -> None
     assert rows[0, 2:].tolist() == pytest.approx([0.1 - x, 0.1 - y, 0.1 + x, 0.1 + y], abs=1e-6)
 
 
-def test_a_picture_that_equals_its_reference_has_nothing_to_judge() -> None:
+def test_an_equal_picture_has_nothing_to_judge_and_noise_within_the_spread_is_no_difference() -> None:
     prepared = golden.compare(GOOD, reference(), GOLDEN)
     assert (prepared.regions, prepared.doubt) == ((), "")
     assert (prepared.pixels == UNUSED).all()
-
-
-def test_noise_within_the_spread_is_no_difference() -> None:
     loud = noisy(GOOD, seed=1, levels=40)
     assert golden.compare(loud, reference(), GOLDEN).regions
     assert not golden.compare(loud, reference(spread=215), GOLDEN).regions

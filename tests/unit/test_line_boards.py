@@ -39,21 +39,19 @@ def joint(register: Register, board: LineBoard) -> Expert:
     return register.enrol(board, alone=False).member.experts["joint"]
 
 
-def test_equal_experts_of_one_name_are_one_expert() -> None:
+@pytest.mark.parametrize(
+    ("differs", "id"),
+    [
+        ({}, "joint"),
+        ({"then": ", min_score: 0.5"}, "joint"),  # rules that a step states do not make another expert
+        ({"checksum": "2"}, "b/joint"),
+        ({"reject": "ok"}, "b/joint"),
+        ({"more": ", temperature: 2"}, "b/joint"),
+    ],
+)
+def test_equal_experts_of_one_name_are_one_expert(differs: dict[str, str], id: str) -> None:
     register = Register("fp32")
-    assert joint(register, read("a")).id == joint(register, read("b")).id == "joint"
-
-
-@pytest.mark.parametrize("differs", [{"checksum": "2"}, {"reject": "ok"}, {"more": ", temperature: 2"}])
-def test_experts_that_say_something_else_are_others(differs: dict[str, str]) -> None:
-    register = Register("fp32")
-    assert joint(register, read("a")).id == "joint"
-    assert joint(register, read("b", **differs)).id == "b/joint"
-
-
-def test_rules_that_a_step_states_do_not_make_another_expert() -> None:
-    register = Register("fp32")
-    assert joint(register, read("a")).id == joint(register, read("b", then=", min_score: 0.5")).id
+    assert [joint(register, read("a")).id, joint(register, read("b", **differs)).id] == ["joint", id]
 
 
 def test_a_name_means_the_same_as_long_as_the_line_runs() -> None:
@@ -92,25 +90,26 @@ class Line:
         return now, then
 
 
-def test_rules_stay_until_the_last_image_by_them_has_its_result() -> None:
+@pytest.mark.parametrize("images", [0, 1, 2])
+def test_rules_stay_until_the_last_image_by_them_has_its_result(images: int) -> None:
     line = Line(read("a"))
-    line.boards.accept("a", 1), line.boards.accept("a", 2)
+    for number in range(images):
+        line.boards.accept("a", number)
     now, then = line.switch(read("b"))
-    assert line.told == [now]
-    line.boards.answered(1)
-    line.boards.answered(1)
-    assert line.told == [now]
-    line.boards.answered(2)
-    assert line.told == [now, then]
+    for number in range(images):
+        assert line.told == [now]
+        line.boards.answered(number)
+        if number + 1 < images:
+            line.boards.answered(number)
+    assert line.told == ([now, then] if images else [then])
+    assert line.boards.accept("a", 9) is None
 
 
-def test_a_board_without_images_is_gone_at_once() -> None:
+def test_a_new_version_of_a_board_takes_the_new_images() -> None:
     line = Line(read("a"))
-    line.boards.accept("a", 1)
-    line.boards.answered(1)
-    _, then = line.switch(read("b"))
-    assert line.told == [then]
-    assert line.boards.accept("a", 2) is None
+    old = line.boards.accept("a", 1)
+    line.switch(read("a", "2"))
+    assert (old.key, line.boards.accept("a", 2).key) == ("a", "a#2")
 
 
 def test_a_board_that_comes_back_goes_on_with_the_images_that_it_has() -> None:
@@ -123,14 +122,6 @@ def test_a_board_that_comes_back_goes_on_with_the_images_that_it_has() -> None:
     assert [board.name for board in line.boards.ending_after([])] == ["b", "a"]
     line.boards.answered(1)
     assert [board.name for board in line.boards.ending_after([])] == ["b"]
-
-
-def test_a_new_version_of_a_board_takes_the_new_images() -> None:
-    line = Line(read("a"))
-    old = line.boards.accept("a", 1)
-    line.switch(read("a", "2"))
-    new = line.boards.accept("a", 2)
-    assert (old.key, new.key) == ("a", "a#2")
 
 
 def test_boards_are_named_as_their_file_or_their_user_says() -> None:

@@ -1,5 +1,8 @@
 """The order in which the disk reader and the copy lanes serve loads."""
 
+from typing import Any, NamedTuple
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -21,128 +24,108 @@ def lanes_of(*loads: Load | Fill) -> LoadQueue:
     return lanes
 
 
-def under_way(lanes: LoadQueue) -> dict[str | None, str]:
-    """Begin all that can begin; return the expert by place."""
-    begun = {place: lanes.begin(place) for place in lanes.places}
-    return {place: each.expert for place, each in begun.items() if each is not None}
+class End(NamedTuple):
+    """What a place does ends; `over`: the load or fill is done, or failed, and goes to no other place."""
+
+    place: str | None
+    over: bool = True
+    failed: bool = False
 
 
-def test_the_urgent_go_first_then_first_come_first_served() -> None:
-    lanes = lanes_of(load("a", "c", why=Why.INITIAL), load("b", "c", why=Why.PREFETCH), load("c", "c"))
-    for expert in ("b", "c", "a"):
-        assert under_way(lanes) == {READER: expert}
-        assert lanes.begin(READER) is None
-        assert lanes.end(READER)
-    assert under_way(lanes) == {}
+HOST, INITIAL = Tier.HOST, Why.INITIAL
 
-
-def test_reader_and_lanes_work_at_the_same_time() -> None:
-    lanes = lanes_of(load("a"), load("b", source=Tier.HOST), load("c", "h", Tier.HOST), load("d", "c"))
-    assert under_way(lanes) == {READER: "a", "gpu": "b", "other": "c"}
-    assert not lanes.end(READER)
-    assert under_way(lanes) == {READER: "d"}
-    assert lanes.end("gpu")
-    assert under_way(lanes) == {"gpu": "a"}
+TIMETABLES = {
+    "the urgent go first, then first come, first served": (
+        [load("a", "c", why=INITIAL), load("b", "c", why=Why.PREFETCH), load("c", "c")],
+        [{READER: "b"}, End(READER), {READER: "c"}, End(READER), {READER: "a"}, End(READER), {}],
+    ),
     # The CPU has no lane: the reader brings experts all the way.
-    assert lanes.end(READER)
-    assert lanes.end("gpu")
-    assert lanes.end("other")
-    assert under_way(lanes) == {}
-
-
-def test_a_copy_that_is_still_being_read_is_waited_for() -> None:
-    lanes = lanes_of(load("a"), load("a", "g1", Tier.HOST), load("b", "g1", Tier.HOST))
-    assert under_way(lanes) == {READER: "a", "gpu": "b"}
-    assert lanes.end("gpu")
-    assert under_way(lanes) == {}
-    assert lanes.waits("gpu")
-    assert not lanes.end(READER)
-    for pool in ("g0", "g1"):
-        copied = lanes.begin("gpu")
-        assert isinstance(copied, Load)
-        assert copied.pool == pool
-        assert lanes.end("gpu")
-    assert not lanes.waits("gpu")
-
-
-def test_after_a_read_that_failed_the_loads_that_waited_for_it_read_for_themselves() -> None:
-    lanes = lanes_of(load("a"), load("a", "g1", Tier.HOST))
-    assert under_way(lanes) == {READER: "a"}
-    assert lanes.end(READER, failed=True)
-    assert lanes.begin(READER) == load("a", "g1", Tier.DISK)
-    assert not lanes.end(READER)
-    assert under_way(lanes) == {"gpu": "a"}
-
-
-def test_a_fill_is_the_least_urgent_at_the_reader_and_holds_up_no_lane() -> None:
-    lanes = lanes_of(Fill("gpu", "a"), load("b", "c", why=Why.INITIAL), load("c", source=Tier.HOST))
-    assert under_way(lanes) == {READER: "b", "gpu": "c"}
-    assert lanes.end(READER)
-    assert under_way(lanes) == {READER: "a"}
+    "reader and lanes work at the same time": (
+        [load("a"), load("b", source=HOST), load("c", "h", HOST), load("d", "c")],
+        [
+            *({READER: "a", "gpu": "b", "other": "c"}, End(READER, over=False), {READER: "d"}),
+            *(End("gpu"), {"gpu": "a"}, End(READER), End("gpu"), End("other"), {}),
+        ],
+    ),
+    "a copy that is still being read is waited for": (
+        [load("a"), load("a", "g1", HOST), load("b", "g1", HOST)],
+        [
+            *({READER: "a", "gpu": "b"}, End("gpu"), {}, "gpu waits", End(READER, over=False)),
+            *({"gpu": load("a")}, End("gpu"), {"gpu": load("a", "g1", HOST)}, End("gpu"), "gpu does not wait"),
+        ],
+    ),
+    "after a read that failed the loads that waited for it read for themselves": (
+        [load("a"), load("a", "g1", HOST)],
+        [
+            *({READER: "a"}, End(READER, failed=True)),
+            *({READER: load("a", "g1", Tier.DISK)}, End(READER, over=False), {"gpu": "a"}),
+        ],
+    ),
     # A load that comes now waits for this fill, and for no other.
-    lanes.put(Fill("gpu", "d"))
-    lanes.put(load("e"))
-    assert lanes.end(READER)
-    assert under_way(lanes) == {READER: "e"}
+    "a fill is the least urgent at the reader and holds up no lane": (
+        [Fill("gpu", "a"), load("b", "c", why=INITIAL), load("c", source=HOST)],
+        [
+            *({READER: "b", "gpu": "c"}, End(READER), {READER: "a"}),
+            *(Fill("gpu", "d"), load("e"), End(READER), {READER: "e"}),
+        ],
+    ),
+    "an expert that is being filled is copied once it is read": (
+        [Fill("gpu", "a")],
+        [
+            *({READER: "a"}, "gpu does not wait", load("a", source=HOST), {}, "gpu waits"),
+            *(End(READER), {"gpu": "a"}, End("gpu")),
+        ],
+    ),
+    "after a fill that failed the load that waited for it reads for itself": (
+        [Fill("gpu", "a"), load("a", source=HOST)],
+        [{READER: "a"}, End(READER, failed=True), {READER: "a"}, End(READER, over=False), {"gpu": "a"}],
+    ),
+    # A read that nothing can hold would be thrown away. c waits for the lane of its device; the others are served.
+    "the reader is not further ahead of a lane than host memory has room": (
+        [load("a"), load("b"), load("c", "g1"), load("d", "c"), load("e", "h")],
+        [
+            *({READER: "a"}, End(READER, over=False), {READER: "b", "gpu": "a"}, End(READER, over=False)),
+            *({READER: "d"}, End(READER), {READER: "e"}, End(READER, over=False), {"other": "e"}),
+            *(End("gpu"), {READER: "c", "gpu": "b"}),
+        ],
+    ),
+    # Else copies of urgent loads could keep the host memory from the reader for ever.
+    "what has been read is copied before later copies, however urgent": (
+        [load("a", why=INITIAL), load("b", source=HOST)],
+        [*({READER: "a", "gpu": "b"}, End(READER, over=False), load("c", source=HOST)), *(End("gpu"), {"gpu": "a"})],
+    ),
+    # b is more urgent than the fill; a would go before it, too, and find no copy.
+    **{
+        f"a device without a lane waits for a copy too, {'which fails' if failed else 'which comes'}": (
+            [Fill("cpu", "a"), load("a", "c", HOST), load("b", "c", HOST)],
+            [
+                *({READER: "b"}, End(READER), {READER: Fill("cpu", "a")}, End(READER, failed=failed)),
+                *({READER: load("a", "c", source)}, End(READER)),
+            ],
+        )
+        for failed, source in ((False, HOST), (True, Tier.DISK))
+    },
+}
 
 
-def test_an_expert_that_is_being_filled_is_copied_once_it_is_read() -> None:
-    lanes = lanes_of(Fill("gpu", "a"))
-    assert under_way(lanes) == {READER: "a"}
-    assert not lanes.waits("gpu")
-    lanes.put(load("a", source=Tier.HOST))
-    assert under_way(lanes) == {}
-    assert lanes.waits("gpu")
-    assert lanes.end(READER)
-    assert under_way(lanes) == {"gpu": "a"}
-    assert lanes.end("gpu")
-
-
-def test_after_a_fill_that_failed_the_load_that_waited_for_it_reads_for_itself() -> None:
-    lanes = lanes_of(Fill("gpu", "a"), load("a", source=Tier.HOST))
-    assert under_way(lanes) == {READER: "a"}
-    assert lanes.end(READER, failed=True)
-    assert under_way(lanes) == {READER: "a"}
-    assert not lanes.end(READER)
-    assert under_way(lanes) == {"gpu": "a"}
-
-
-def test_the_reader_is_not_further_ahead_of_a_lane_than_host_memory_has_room() -> None:
-    """A read that nothing can hold would be thrown away, and done again by the lane."""
-    lanes = lanes_of(load("a"), load("b"), load("c", "g1"), load("d", "c"), load("e", "h"))
-    assert under_way(lanes) == {READER: "a"}
-    assert not lanes.end(READER)
-    assert under_way(lanes) == {READER: "b", "gpu": "a"}
-    assert not lanes.end(READER)
-    # c waits for the lane of its device; the other devices are served meanwhile.
-    for other in "de":
-        assert under_way(lanes) == {READER: other}
-        lanes.end(READER)
-    assert under_way(lanes) == {"other": "e"}
-    assert lanes.end("gpu")
-    assert under_way(lanes) == {READER: "c", "gpu": "b"}
-
-
-def test_what_has_been_read_is_copied_before_later_copies_however_urgent() -> None:
-    """Else copies of urgent loads could keep the host memory from the reader for ever."""
-    lanes = lanes_of(load("a", why=Why.INITIAL), load("b", source=Tier.HOST))
-    assert under_way(lanes) == {READER: "a", "gpu": "b"}
-    assert not lanes.end(READER)
-    lanes.put(load("c", source=Tier.HOST))
-    assert lanes.end("gpu")
-    assert under_way(lanes) == {"gpu": "a"}
-
-
-def test_a_device_without_a_lane_waits_for_a_copy_too_and_reads_the_disk_if_that_fails() -> None:
-    for failed, source in ((False, Tier.HOST), (True, Tier.DISK)):
-        lanes = lanes_of(Fill("cpu", "a"), load("a", "c", Tier.HOST), load("b", "c", Tier.HOST))
-        # More urgent than the fill; a would go before it, too, and find no copy.
-        assert under_way(lanes) == {READER: "b"}
-        assert lanes.end(READER)
-        assert lanes.begin(READER) == Fill("cpu", "a")
-        assert lanes.end(READER, failed=failed)
-        assert lanes.begin(READER) == load("a", "c", source)
-        assert lanes.end(READER)
+@pytest.mark.parametrize(("loads", "steps"), TIMETABLES.values(), ids=TIMETABLES)
+def test_who_is_under_way_at_which_place(loads: list[Load | Fill], steps: list[Any]) -> None:
+    """Steps: what begins by place (an expert, or the whole command), what ends, what comes, and who waits."""
+    lanes = lanes_of(*loads)
+    for step in steps:
+        match step:
+            case End():
+                assert lanes.end(step.place, failed=step.failed) is step.over
+            case Load() | Fill():
+                lanes.put(step)
+            case str():
+                assert lanes.waits("gpu") is (step == "gpu waits")
+            case _:
+                begun = {place: lanes.begin(place) for place in lanes.places}
+                assert all(lanes.begin(place) is None for place in begun)
+                found = {place: one for place, one in begun.items() if one is not None}
+                whole = {place for place, one in step.items() if not isinstance(one, str)}
+                assert {place: one if place in whole else one.expert for place, one in found.items()} == step
 
 
 def identity(command: Load | Fill) -> tuple[str, str]:

@@ -1,6 +1,9 @@
 """What is counted of a run, and from when."""
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from coe.cluster.cluster_engine import of_cluster
 from coe.core import Failure, FailureKind, Request
@@ -10,35 +13,32 @@ from coe.scheduler.plan import PoolSpec
 from coe.scheduler.pool import ModelPool
 
 
+def came(id: int, **times: float) -> Arrived:
+    return Arrived(Request(id, "R", **times))
+
+
 def refused(id: int, **times: float) -> Rejected:
     """Return an image that cannot be decoded."""
     return Rejected(Request(id, "R", **times), Failure(FailureKind.IMAGE, "no picture"))
 
 
-def test_a_run_begins_when_its_first_image_is_handed_in() -> None:
+@pytest.mark.parametrize(
+    ("events", "wall_s"),
+    [
+        # It begins when its first image is handed in; the second was handed in before the first, and decoded after it.
+        ([(5.0, came(0, submitted_s=2.0)), (6.0, came(1, submitted_s=1.0)), (9.0, refused(2, submitted_s=8.0))], 8.0),
+        # In virtual time it begins when its first image arrives.
+        ([(5.0, came(0)), (9.0, refused(1))], 4.0),
+        # What is loaded for images to come does not make it longer.
+        ([(5.0, came(0)), (6.0, refused(1)), (7.0, Evicted("cpu0", "b")), (9.0, Loaded("cpu0", "a"))], 1.0),
+    ],
+)
+def test_a_run_lasts_from_its_first_image_to_its_last_answer(events: list[tuple[float, Any]], wall_s: float) -> None:
     recorder = Recorder({})
     recorder.observe(None, [], 0.0)
-    recorder.observe(Arrived(Request(0, "R", submitted_s=2.0)), [], 5.0)
-    # Handed in before the other, decoded after it.
-    recorder.observe(Arrived(Request(1, "R", submitted_s=1.0)), [], 6.0)
-    recorder.observe(refused(2, submitted_s=8.0), [], 9.0)
-    assert recorder.metrics().wall_s == 8.0
-
-
-def test_in_virtual_time_a_run_begins_when_its_first_image_arrives() -> None:
-    recorder = Recorder({})
-    recorder.observe(Arrived(Request(0, "R")), [], 5.0)
-    recorder.observe(refused(1), [], 9.0)
-    assert recorder.metrics().wall_s == 4.0
-
-
-def test_what_is_loaded_for_images_to_come_does_not_make_a_run_longer() -> None:
-    recorder = Recorder({})
-    recorder.observe(Arrived(Request(0, "R")), [], 5.0)
-    recorder.observe(refused(1), [], 6.0)
-    recorder.observe(Evicted("cpu0", "b"), [], 7.0)
-    recorder.observe(Loaded("cpu0", "a"), [], 9.0)
-    assert recorder.metrics().wall_s == 1.0
+    for now, event in events:
+        recorder.observe(event, [], now)
+    assert recorder.metrics().wall_s == wall_s
 
 
 def test_an_expert_that_went_with_its_device_before_its_load_is_counted_is_a_switch_all_the_same() -> None:

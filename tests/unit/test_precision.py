@@ -3,13 +3,13 @@
 from typing import Any
 
 import pytest
+from lines import board as board_of
 
 from coe import config
 from coe.errors import ConfigError
 from coe.inspector.precision import VariantChoice, allowed, apply_choice, check_precision, choose
 from coe.scheduler.costs import Cost
 from coe.store.manifest import Agreement, PreparedVariant
-from coe.testing import rules_from
 
 
 def offer(agrees: float | None = 1.0, below: float = 0.0, **more: Any) -> PreparedVariant:
@@ -79,18 +79,8 @@ def test_words_that_there_are_not():
         check_precision("precision", "mixd")
 
 
-BOARD = """
-board: b
-experts:
-  a: {kind: k, input: 8, labels: [ok, bad], reject: [bad], shares: {ok: 1}, then: {ok: c}}
-  c: {kind: k, input: 8, labels: [ok, bad], reject: [bad]}
-components:
-  A: {count: 1, inspect: a}
-"""
-
-
 def test_an_expert_that_looks_again_is_a_successor_with_the_same_successors():
-    rules = rules_from(BOARD)
+    rules = board_of({"A": 1}, {"a": "c"})
     board = apply_choice(rules, VariantChoice({"a": "fp16", "c": "q8"}, {"a": 0.25}))
     assert {id: expert.variant for id, expert in board.experts.items()} == {"a": "fp16", "c": "q8", "a@fp32": "fp32"}
     assert board.experts["a@fp32"].weights == board.experts["a"].weights
@@ -101,13 +91,13 @@ def test_an_expert_that_looks_again_is_a_successor_with_the_same_successors():
 
 
 def test_who_begins_an_inspection_still_does_and_a_second_look_waits_for_the_first():
-    rules = rules_from(BOARD + "  C: {count: 1, inspect: c}\n")
+    rules = board_of({"A": 1, "C": 1}, {"a": "c"})
     board = apply_choice(rules, VariantChoice({"a": "fp16", "c": "q8"}, {"c": 0.25}))
     assert {id: board.graph.waits_for_others(id) for id in board.experts} == {"a": False, "c": False, "c@fp32": True}
 
 
 def test_a_board_in_full_precision_is_as_it_was():
-    rules = rules_from(BOARD)
+    rules = board_of({"A": 1}, {"a": "c"})
     board = apply_choice(rules, VariantChoice({"a": "fp32", "c": "fp32"}, {}))
     assert board.experts == rules.experts
     assert list(board.graph.digraph.edges) == list(rules.graph.digraph.edges)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from lines import board
 
 from coe.core import Expert, Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import ConfigError, DeviceFull
@@ -20,7 +21,6 @@ from coe.profiler.profiling import ProgressSteps, joint_batch_s, joint_speeds
 from coe.runtime.cost_fit import fit, typical
 from coe.store import kinds
 from coe.store.store import Store
-from coe.testing import rules_from
 
 
 class Disturbed:
@@ -45,17 +45,13 @@ def test_sizes_that_were_not_timed_are_foretold(base_s: float, each_s: float, se
     trial = Disturbed(base_s, each_s, seed)
     limit = TimeLimit(60.0, lambda done: None)
     held, repeats = climb(trial, (1, 2, 4, 8), limit)
+    trial.asked.clear()
     rounds(trial, repeats, limit)
+    assert trial.asked[:12] == [8, 4, 2, 1, 1, 2, 4, 8, 8, 4, 2, 1], "up and down in turn"
     assert held == {1: 1000, 2: 2000, 4: 4000, 8: 8000}
     found = fit({n: typical(each) for n, each in repeats.items()})
     for n in (3, 5, 6, 7):
         assert found.per_image_s * n + found.base_s == pytest.approx(base_s + each_s * n, rel=0.1)
-
-
-def test_rounds_go_up_and_down_in_turn() -> None:
-    trial = Disturbed(0.010, 0.004, 1)
-    rounds(trial, {1: [0.014], 2: [0.018], 4: [0.026]}, TimeLimit(60.0, lambda done: None))
-    assert trial.asked[:12] == [4, 2, 1, 1, 2, 4, 4, 2, 1, 1, 2, 4]
 
 
 # Several executors at once
@@ -118,21 +114,13 @@ def test_steps_that_were_left_out_count_as_done() -> None:
 # Which configuration is kept after runs on the machine, and how often images needed each expert
 
 
-BOARD = rules_from(
-    """
-board: b
-experts:
-  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {ok: joint}}
-  joint: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
-components: {R1: {inspect: a}}
-"""
-)
+BOARD = board({"A": 1}, {"a": "j"})
 
 
 def result(number: int, *labels: str, failed: FailureKind | None = None) -> Result:
-    findings = [Finding(expert, "fp32", label, 1.0) for expert, label in zip(("a", "joint"), labels, strict=False)]
+    findings = [Finding(expert, "fp32", label, 1.0) for expert, label in zip(("a", "j"), labels, strict=False)]
     failure = Failure(failed, "") if failed else None
-    return Result(Request(number, "R1"), None if failed else Verdict.OK, tuple(findings), 0.1, failure)
+    return Result(Request(number, "A"), None if failed else Verdict.OK, tuple(findings), 0.1, failure)
 
 
 class Site:
@@ -157,7 +145,7 @@ class Site:
         return board_profile(BOARD, chosen, self.memory_bytes)
 
     def file_bytes(self, profile: Any) -> dict[str, int]:
-        return {"a": 10, "joint": 20}
+        return {"a": 10, "j": 20}
 
 
 def chosen(executors: int) -> Chosen:
@@ -180,7 +168,7 @@ def test_the_first_choice_is_kept_unless_another_is_clearly_faster(monkeypatch, 
 
 def test_usage_is_that_of_the_images_that_could_be_read(monkeypatch) -> None:
     usage = {row.expert: row.by_images for row in confirmed(Site({1: 10.0, 2: 5.0}), monkeypatch).usage}
-    assert usage == {"a": 1.0, "joint": pytest.approx(1 / 3)}
+    assert usage == {"a": 1.0, "j": pytest.approx(1 / 3)}
     without = confirmed(Site({1: 10.0, 2: 5.0}, pictures=False), monkeypatch).usage
     assert [row.by_images for row in without] == [None, None]
 

@@ -51,10 +51,6 @@ def test_so_many_trials_without_an_event_prove_a_rate_and_fewer_do_not(rate: flo
     assert number == 1 or Rate(0, number - 1).upper(confidence) > rate * (1 - 1e-9)
 
 
-def test_a_count_reads_as_a_sentence() -> None:
-    assert str(Rate(1, 10)) == "1 of 10, at most 39.42%"
-
-
 @pytest.mark.parametrize(
     ("count", "share", "factor"),
     [(3, 0.05, 7.656), (10, 0.05, 2.911), (10, 0.01, 3.981), (50, 0.05, 2.065), (100, 0.01, 2.684)],
@@ -63,15 +59,19 @@ def test_tolerance_factors_of_the_tables(count: int, share: float, factor: float
     assert tolerance_factor(count, share) == pytest.approx(factor, abs=6e-4)
 
 
-@pytest.mark.parametrize(("count", "share", "factor"), [(3, 0.05, 3.372), (10, 0.05, 1.923), (20, 0.05, 1.772)])
-def test_prediction_factors_are_quantiles_of_t_widened_by_the_mean(count: int, share: float, factor: float) -> None:
-    assert prediction_factor(count, share) == pytest.approx(factor, abs=6e-4)
+@pytest.mark.parametrize(
+    ("count", "more", "factor"), [(3, 0, 3.372), (10, 0, 1.923), (20, 0, 1.772), (10, 10, 1.729 * 1.1**0.5)]
+)
+def test_prediction_factors_are_quantiles_of_t_widened_by_the_mean(count: int, more: int, factor: float) -> None:
+    """A deviation that is known from `more` values needs a smaller factor."""
+    assert prediction_factor(count, 0.05, more) == pytest.approx(factor, abs=6e-4)
 
 
 @pytest.mark.parametrize(("count", "more", "factor"), [(10, 0, 2.266), (20, 0, 2.050), (20, 5, 1.991), (400, 0, 1.866)])
 def test_extremes_need_a_larger_factor(count: int, more: int, factor: float) -> None:
     # From 200,000 and 60,000 samples of further values; the last from the quantile, (0.5772 + log(-log 0.95)) / 1.2825.
     assert extreme_factor(count, 0.05, more) == pytest.approx(factor, abs=0.02)
+    assert extreme_factor(1, 0.05, 5) > extreme_factor(2, 0.05, 5), "one value, whose deviation is known from others"
 
 
 def test_one_odd_value_widens_the_deviation_of_extremes_less_than_that_of_the_values() -> None:
@@ -80,14 +80,6 @@ def test_one_odd_value_widens_the_deviation_of_extremes_less_than_that_of_the_va
     few = usual[25::50]
     odd = np.append(few, 12.0)
     assert extreme_deviation(odd) / extreme_deviation(few) < 0.8 * odd.std(ddof=1) / few.std(ddof=1)
-
-
-def test_one_value_has_a_factor_where_its_deviation_is_known_from_others() -> None:
-    assert extreme_factor(1, 0.05, 5) > extreme_factor(2, 0.05, 5)
-
-
-def test_a_deviation_that_is_known_from_more_values_needs_a_smaller_factor() -> None:
-    assert prediction_factor(10, 0.05, 10) == pytest.approx(1.729 * 1.1**0.5, abs=6e-4)
 
 
 @given(st.integers(1, 10_000_000), st.sampled_from([0.9, 0.95, 0.975, 0.99]))

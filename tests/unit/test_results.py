@@ -307,18 +307,6 @@ def replace_by_another_run(folder: Path) -> None:
         other.write(result("theirs"))
 
 
-def test_a_file_that_cannot_be_written_at_the_end_costs_no_other_and_no_summary(run: ResultsFile) -> None:
-    for name in ("results.csv", "summary.json"):
-        (run.folder / name).mkdir()
-    run.write(result("b"))
-    run.write(result("a"))
-    assert run.finish([item("a"), item("b")], RUN).total.images == 2
-    assert [path.name for path in run.writes.written] == ["run.json", "results.jsonl"]
-    assert [one.request.image for one in read(run.folder / "results.jsonl")] == ["a", "b"]
-    with pytest.raises(NotWritten, match=r"results.csv.*summary.json"):
-        run.writes.check()
-
-
 @pytest.mark.parametrize(
     "change",
     [shutil.rmtree, lambda folder: folder.rename(folder.with_name("moved")), replace_by_another_run],
@@ -400,27 +388,11 @@ def test_a_run_that_was_killed_keeps_the_figures_of_the_parts_before(tmp_path: P
     assert (summary["images"], summary["timed_images"], summary["switches"]) == (2, 20, 7)
 
 
-def test_experts_that_ran_in_other_variants_are_another_run(tmp_path: Path) -> None:
-    with start(tmp_path) as run:
-        run.bind({"bf16", "fp32"})
-        run.write(result("a"))
-    with start(tmp_path, resume=True) as run:
-        run.bind(["fp32", "bf16"])
-        with pytest.raises(ConfigError, match=r"bf16, fp32.*fp16"):
-            run.bind({"fp16"})
-
-
 def test_resume_of_nothing_is_a_start(tmp_path: Path) -> None:
     with start(tmp_path / "new", resume=True) as run:
         assert run.done == frozenset()
     with start(tmp_path / "new") as run:  # a run that ended before its first result is no results
         assert run.results == []
-
-
-def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="cannot be written"):
-        start(tmp_path / "file" / "run")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

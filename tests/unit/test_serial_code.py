@@ -91,26 +91,24 @@ ON_PANEL = (type(PARTS[0])("P1", 3.5, 3.5, 0, Side.TOP, component="A"),)
 OF_UNIT = {**SERIAL, "at": [5, 9], "size": [4, 4], "each": "unit"}
 
 
-def test_each_unit_of_a_panel_has_its_code() -> None:
-    drawn = layout(ON_PANEL, **PANEL, serial=OF_UNIT)
-    board = read_board(printed(drawn, {"r1c1": "SN0001", "r1c2": "SN0002"}), drawn, "panel")
-    assert [picture.serial for picture in board.pictures()] == ["SN0001", "SN0002"]
-    one = read_board(printed(drawn, {"r1c1": "SN0001"}), drawn, "panel")
-    assert [picture.serial for picture in one.pictures()] == ["SN0001"]
-    assert [result.request.serial for result in one.results()] == ["panel-r1c2"]
-
-
-def test_a_serial_that_two_units_show_is_that_of_neither() -> None:
-    drawn = layout(ON_PANEL, **PANEL, serial=OF_UNIT)
-    board = read_board(printed(drawn, {"r1c1": "SN0001", "r1c2": "SN0001"}), drawn, "panel")
-    assert list(board.pictures()) == []
-    assert {result.request.serial for result in board.results()} == {"panel-r1c1", "panel-r1c2"}
-
-
-def test_one_code_of_a_panel_names_all_its_units() -> None:
-    drawn = layout(ON_PANEL, **PANEL, serial={**SERIAL, "at": [9.5, 12]})
-    board = read_board(printed(drawn, {"": "SN0007"}), drawn, "panel")
-    assert [picture.serial for picture in board.pictures()] == ["SN0007-r1c1", "SN0007-r1c2"]
+@pytest.mark.parametrize(
+    ("stated", "texts", "serials", "unread"),
+    [
+        (OF_UNIT, {"r1c1": "SN0001", "r1c2": "SN0002"}, ["SN0001", "SN0002"], set()),
+        (OF_UNIT, {"r1c1": "SN0001"}, ["SN0001"], {"panel-r1c2"}),
+        # A serial that two units show is that of neither.
+        (OF_UNIT, {"r1c1": "SN0001", "r1c2": "SN0001"}, [], {"panel-r1c1", "panel-r1c2"}),
+        # One code of a panel names all its units.
+        ({**SERIAL, "at": [9.5, 12]}, {"": "SN0007"}, ["SN0007-r1c1", "SN0007-r1c2"], set()),
+    ],
+)
+def test_each_unit_of_a_panel_has_its_code(
+    stated: dict[str, Any], texts: dict[str, str], serials: list[str], unread: set[str]
+) -> None:
+    drawn = layout(ON_PANEL, **PANEL, serial=stated)
+    board = read_board(printed(drawn, texts), drawn, "panel")
+    assert [picture.serial for picture in board.pictures()] == serials
+    assert {result.request.serial for result in board.results()} == unread
 
 
 def test_pictures_of_a_folder_are_boards_by_their_codes(tmp_path: Path) -> None:

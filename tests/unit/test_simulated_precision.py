@@ -45,6 +45,7 @@ def prepared(strategy: str = "late-binding", **options: Any) -> PreparedRun:
     return prepared_run(box(), images(), contender(strategy).strategy, Prepared(**options))
 
 
+@cache
 def run(strategy: str, **options: Any) -> Row:
     made = prepared(strategy, **options)
     return run_plan(made.workload, contender(strategy), made.box)

@@ -26,6 +26,7 @@ from coe.runtime.copy_lane import Disk
 )
 def test_loads_take_what_the_disk_takes(loads, least):
     disk = Disk({str(number): size for number, (_, size) in enumerate(loads)}, 100)
+    assert Disk({}).least_s("e", 0.0) == 0.0, "without a throttle"
     assert [disk.least_s(str(number), now) for number, (now, _) in enumerate(loads)] == pytest.approx(least)
 
 
@@ -41,11 +42,6 @@ def test_never_more_bytes_than_the_bandwidth_gives(gaps, bandwidth):
             assert begun[last][2] - now >= within / bandwidth - 1e-6
     ends = [end for _, _, end in begun]
     assert ends == pytest.approx(sorted(ends), rel=1e-12)  # sums of floats differ in the last digit
-
-
-def test_a_disk_without_a_throttle_asks_for_no_time():
-    assert Disk({}).least_s("e", 0.0) == 0.0
-    assert Disk({"e": 50}, 100).least_s("e", 7.0) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("text", ["530MB/s", "530MB", " 530 MB / s ", "530000000"])

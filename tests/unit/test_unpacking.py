@@ -36,6 +36,7 @@ def test_the_numbers_are_those_of_the_blob(variant, dtype, tmp_path):
         assert found[name].data_ptr() % 16 == 0
     assert found["conv.weight"].is_contiguous(memory_format=torch.channels_last)
     assert len(unpacking.steps) <= 4
+    assert variant != "fp16" or [step.dtype for step in unpacking.steps].count(torch.float16) == 1, "one type in a row"
 
 
 def test_weights_as_they_were_trained_run_as_they_lie(tmp_path):
@@ -44,27 +45,14 @@ def test_weights_as_they_were_trained_run_as_they_lie(tmp_path):
     assert len(unpacking.steps) == 2
 
 
-def test_what_is_of_one_type_and_in_a_row_is_one_step(tmp_path):
-    unpacking, _ = run_in("fp16", tmp_path, "fp16")
-    assert [step.dtype for step in unpacking.steps].count(torch.float16) == 1
-
-
-def test_an_unpacking_for_any_weights_lays_them_out_as_a_blob_does():
-    spec = {"conv": ((4, 3, 3, 3), torch.float32), "line": ((4, 3), torch.float32)}
+def test_an_unpacking_for_any_weights_has_their_size_and_lays_them_out_as_a_blob_does():
+    spec = {"conv": ((4, 3, 3, 3), torch.float32), "line": ((4, 3), torch.float32), "n": ((), torch.int64)}
     unpacking = unpacking_like(spec, Structure(torch.float16))
     found = unpacking.views(torch.zeros(unpacking.bytes, dtype=torch.uint8))
     assert found["conv"].is_contiguous(memory_format=torch.channels_last)
     assert found["line"].is_contiguous()
-
-
-def test_an_unpacking_for_any_weights_has_their_size():
-    spec = {"a": ((3, 5), torch.float32), "n": ((), torch.int64), "b": ((7,), torch.float32)}
-    unpacking = unpacking_like(spec, Structure(torch.float16))
-    assert {name: (place.entry.shape, place.dtype) for name, place in unpacking.places.items()} == {
-        "a": ((3, 5), torch.float16),
-        "n": ((), torch.int64),
-        "b": ((7,), torch.float16),
-    }
+    half = {name: (shape, torch.float16 if dtype.is_floating_point else dtype) for name, (shape, dtype) in spec.items()}
+    assert {name: (place.entry.shape, place.dtype) for name, place in unpacking.places.items()} == half
 
 
 def test_a_tensor_that_no_gpu_can_take_is_refused(tmp_path):
