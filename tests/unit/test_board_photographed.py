@@ -95,7 +95,7 @@ EXPERTS = [
 ]
 
 
-def test_every_label_of_a_draft_means_review(tmp_path: Path) -> None:
+def test_every_label_of_a_draft_means_review_and_names_that_no_board_file_has_are_refused(tmp_path: Path) -> None:
     (path := tmp_path / "b.yaml").write_text(text := drafting.draft_of("b", EXPERTS), encoding="utf-8")
     board = rules.load(path)
     board.check_detectors(board.experts)
@@ -106,8 +106,5 @@ def test_every_label_of_a_draft_means_review(tmp_path: Path) -> None:
         for label in (*expert.labels, NOTHING):
             said = board.router.next(component.root, Finding(expert.id, "fp32", label, 1.0))
             assert said.verdict is Verdict.REVIEW
-
-
-def test_names_that_no_board_file_has_are_refused() -> None:
     with pytest.raises(RulesError):
         drafting.draft_of("b", [Expert("OK", "resnet18", ("ok",), 64, "b/OK")])

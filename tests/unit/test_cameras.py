@@ -63,7 +63,7 @@ def test_a_bayer_format_that_the_page_does_not_know_is_not_taken_for_grey(page: 
         page["frame_of_harvesters"](SimpleNamespace(payload=SimpleNamespace(components=[component])))
 
 
-def test_a_grey_frame_stays_as_it_is(page: dict[str, Any]) -> None:
+def test_a_grey_frame_stays_as_it_is_also_of_12_bits(page: dict[str, Any]) -> None:
     component = SimpleNamespace(data=GREY.ravel(), width=24, height=20, data_format="Mono8")
     vimba = SimpleNamespace(get_status=lambda: 0, as_numpy_ndarray=lambda: GREY[..., None])
     for image in (
@@ -72,9 +72,6 @@ def test_a_grey_frame_stays_as_it_is(page: dict[str, Any]) -> None:
         page["frame_of_harvesters"](SimpleNamespace(payload=SimpleNamespace(components=[component]))),
     ):
         np.testing.assert_array_equal(seen(image), np.repeat(GREY[..., None], 3, 2))
-
-
-def test_a_frame_of_12_bits_has_the_greys_of_8_bits(page: dict[str, Any]) -> None:
     wide = (GREY.astype(np.uint16) << 4) + 9
     frame = page["frame_of_pylon"](SimpleNamespace(GrabSucceeded=lambda: True, Array=wide), "Mono12")
     np.testing.assert_array_equal(ImageSource.of(frame, bits=12).decode(), np.repeat(GREY[..., None], 3, 2))

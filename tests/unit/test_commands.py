@@ -146,9 +146,6 @@ def test_rows_are_a_table_for_people_and_json_for_programs(call: Call, tmp_path:
     (row,) = json.loads(said.out)
     assert (row["component"], row["label"], sum(row[f"to {purpose}"] for purpose in Purpose)) == ("R0402", "good", 5)
     assert shown.out == said.err
-
-
-def test_figures_of_a_record_are_words_for_people_and_numbers_for_programs() -> None:
     assert (f"{Share(0.25)!s} {Size(1_536)!s}", json.dumps([Share(0.25), Size(3)])) == ("25.00% 1.5 KiB", "[0.25, 3]")
 
 

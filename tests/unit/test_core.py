@@ -19,14 +19,11 @@ def test_where_an_expert_looked_again_its_second_finding_decides_in_any_order() 
     assert [one.expert for one in deciding(looks)] == [again_id("a"), "b"]
 
 
-def test_an_error_is_the_sentence_of_a_failure() -> None:
+def test_an_error_is_the_sentence_of_a_failure_and_its_first_line_is_never_blank() -> None:
     request = Request(0, "R0402", submitted_s=1.0, due_s=2.0)
     refused = Result.refused(request, Failure(FailureKind.STOPPED, "too late"), now=3.0)
     assert (refused.verdict, refused.error, refused.latency_s, refused.late) == (None, "too late", 2.0, True)
     assert Result(request, Verdict.OK, (), 0.1).error is None
-
-
-def test_the_first_line_of_an_error_is_never_blank() -> None:
     assert first_line(ValueError("no room\nat line 3")) == "no room"
     assert first_line(ValueError("\n  \n  it is damaged \n")) == "it is damaged"
     assert [first_line(error) for error in (ValueError(), ValueError("\n"))] == ["ValueError", "ValueError"]

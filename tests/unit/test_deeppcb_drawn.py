@@ -126,19 +126,16 @@ def test_boxes_are_as_far_from_what_changed_as_the_data_set_draws_them(traces: P
         assert (np.array((13, 13, 12, 12)) >= np.median(sides[label], axis=0)).all()
 
 
-def test_the_same_seed_draws_the_same(traces: Pair) -> None:
+def test_the_same_seed_draws_the_same_and_a_picture_that_cannot_be_read_is_one_sentence(traces: Pair) -> None:
     first, again, other = (drawn(traces, 10, np.random.default_rng(seed)) for seed in (0, 0, 1))
     assert (first[0] == again[0]).all()
     assert first[1] == again[1] != other[1]
-
-
-def test_a_picture_that_cannot_be_read_is_one_sentence(traces: Pair) -> None:
     traces.tested.write_bytes(b"no picture")
     with pytest.raises(DataMissing, match=r"a_test\.png' cannot be read as a picture; get the data set again"):
         drawn(traces, 1, np.random.default_rng(0))
 
 
-def test_what_is_split_off_makes_an_open_and_a_crumb_a_mousebite() -> None:
+def test_what_a_cut_or_a_bump_joins_or_splits_is_its_name() -> None:
     light = np.ones((80, 80), bool)
     light[20:60, 20:60] = False  # a pad
 
@@ -157,9 +154,6 @@ def test_what_is_split_off_makes_an_open_and_a_crumb_a_mousebite() -> None:
     cut = np.zeros_like(trace)
     cut[38:42, 40:42] = True
     assert name(trace, cut, True) == "open", "both ends of a thin trace go on"
-
-
-def test_a_bump_that_closes_a_loop_is_no_spur() -> None:
     light = np.ones((80, 80), bool)
     light[20:60, 20:24] = light[20:24, 20:40] = light[56:60, 20:40] = False  # like a U on its side
     bump, bridge = np.zeros_like(light), np.zeros_like(light)
@@ -167,9 +161,6 @@ def test_a_bump_that_closes_a_loop_is_no_spur() -> None:
     bridge[24:56, 30:34] = True
     assert name(light, bump, False) == "spur"
     assert name(light, bridge, False) == "short"
-
-
-def test_what_touches_nothing_must_keep_a_pixel_away_to_have_a_sure_name() -> None:
     light = np.ones((80, 80), bool)
     light[20:60, 20:60] = False
     for right, label in ((50, "pin-hole"), (58, "pin-hole"), (59, None), (60, "mousebite")):

@@ -37,7 +37,9 @@ def data_set(root, pairs=6, size=640):
     return root
 
 
-def test_lists_and_notes_become_pairs(tmp_path):
+def test_lists_and_notes_become_pairs_and_missing_data_says_what_to_do(tmp_path) -> None:
+    with pytest.raises(DataMissing, match="--data or COE_DATA"):
+        find(tmp_path)
     folder = find(data_set(tmp_path / "deeppcb").parent)
     pairs = read(folder, "trainval")
     assert [pair.group for pair in pairs[:2]] == ["group0", "group1"]
@@ -46,11 +48,6 @@ def test_lists_and_notes_become_pairs(tmp_path):
     assert pairs[1].defects[0].label == 1
     train, held = split_held_out(pairs, 3)
     assert ([pair.key for pair in held], len(train)) == (["00000004", "00000005"], 4)
-
-
-def test_missing_data_says_what_to_do(tmp_path):
-    with pytest.raises(DataMissing, match="--data or COE_DATA"):
-        find(tmp_path)
 
 
 def test_the_table_names_every_image_and_its_template_under_its_own_folder(tmp_path):
@@ -89,18 +86,12 @@ def test_the_program_that_measures_the_expert_gets_nearly_every_box_of_it(tmp_pa
     assert all(len(image.scores) for image in found.shown)
 
 
-def test_overlap_is_intersection_over_union():
+def test_boxes_are_found_by_their_overlap_once_and_only_by_their_own_label() -> None:
     assert measures.overlap(np.array([A], float), np.array([A, (0, 5, 10, 15), FAR], float)).tolist() == [
         [1.0, pytest.approx(1 / 3), 0.0]
     ]
-
-
-def test_a_true_box_is_found_once_and_only_by_its_own_label():
     image = shown([(A, 0), (B, 1)], [(A, 0, 0.9), (A, 0, 0.8), (B, 0, 0.7)])
     assert measures.hits(image, 0.33).tolist() == [True, False, False]
-
-
-def test_average_precision_by_hand():
     image = shown([(A, 0), (B, 0)], [(A, 0, 0.9), (FAR, 0, 0.8), (B, 0, 0.7)])
     # right, wrong, right: precision 1 at the first half of recall, 2/3 at the second
     assert measures.average_precision([image], 0, 0.5) == pytest.approx((1 + 2 / 3) / 2)

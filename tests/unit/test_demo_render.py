@@ -56,13 +56,10 @@ def test_truths_lie_in_the_image_and_say_what_is_wrong(component: str, defect: s
         assert marks == []
 
 
-def test_training_pictures_show_several_defects_of_leads() -> None:
+def test_training_pictures_show_several_defects_and_what_the_board_does_not_have_is_said() -> None:
     labels = [t.label for t in photograph("U-QFP32-MCU", "lifted", np.random.default_rng(1), several=True).joints]
     assert labels.count("lifted") > 1
     assert labels.count("bridge") > 1
-
-
-def test_what_the_board_does_not_have_is_said() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(ValueError, match="no component 'R9999'; it has R0402-10K"):
         render("R9999", None, rng)
@@ -81,7 +78,7 @@ def test_the_board_file_and_the_renderer_agree() -> None:
             assert any(defect.startswith(label) for label in labels), f"nothing finds '{defect}' of {name}"
 
 
-def test_a_lot_is_as_a_line_makes_it() -> None:
+def test_a_lot_is_as_a_line_makes_it_and_places_of_one_board_share_its_solder_mask() -> None:
     places = lot(6, seed=4)
     assert places == lot(6, seed=4)
     assert places != lot(6, seed=5)
@@ -90,9 +87,6 @@ def test_a_lot_is_as_a_line_makes_it() -> None:
     assert len(faulty) == 3
     assert 3 <= sum(bool(place.defect) for place in places) <= 9
     assert sum(bool(place.defect) for place in lot(6, seed=4, defective=0.5)) > len(places) / 3
-
-
-def test_places_of_one_board_share_its_solder_mask() -> None:
     first, second = [place for place in lot(1, seed=2) if place.component == "R0402-10K"][:2]
     one, two = (take(place)[2:12, 2:12].mean(axis=(0, 1)) for place in (first, second))
     assert np.argmax(one) == np.argmax(two)

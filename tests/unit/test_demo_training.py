@@ -25,16 +25,13 @@ BOARD = rules.load("demo")
 AMOUNT = Amount(ok=4, damage=4, other=3)
 
 
-def test_a_classifier_learns_every_label_and_passes_what_detectors_look_for() -> None:
+def test_classifiers_learn_every_label_and_a_detector_sees_only_what_reaches_it() -> None:
     expert = BOARD.experts["soic-body"]
     listed = shots(expert, False, ["U-SOIC8-EEPROM"], AMOUNT, seed=1)
     assert {shot.label for shot in listed} == set(expert.labels)
     assert {shot.label for shot in listed if shot.defect in {"bridged", "lifted", "reversed"}} == {"ok"}
     assert len({(shot.split, shot.label, shot.stem) for shot in listed}) == len(listed)
     assert {shot.split for shot in listed} == {"train", "val"}
-
-
-def test_a_detector_sees_only_what_reaches_it() -> None:
     listed = shots(BOARD.experts["polarity"], True, ["LED-0805-GRN", "U-SOIC8-EEPROM"], AMOUNT, seed=1)
     assert {shot.defect for shot in listed} == {None, "reversed", "bridged", "lifted"}
     assert not BODY_DEFECTS & {shot.defect for shot in listed}
@@ -71,7 +68,11 @@ def test_data_sets_are_laid_out_as_trainers_read_them(tmp_path: Path) -> None:
     assert images == sorted(path.stem for path in (tmp_path / "marks" / "labels").rglob("*.txt"))
 
 
-def test_an_expert_that_starts_from_another_is_made_again_when_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fingerprint_depends_on_seed_recipe_expert_and_what_it_starts_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    expert, other = BOARD.experts["led-lens"], BOARD.experts["qfp-body"]
+    prints = [fingerprint(expert, 1), fingerprint(expert, 2), fingerprint(expert, 1, quick=True), fingerprint(other, 1)]
+    assert len(set(prints)) == 4
+    assert fingerprint(expert, 1) == prints[0]
     board = rules.load("demo")
     second, other = board.experts["polarity"], board.experts["chip-resistor"]
     before = [fingerprint(expert, 1) for expert in (second, other)]
@@ -80,13 +81,6 @@ def test_an_expert_that_starts_from_another_is_made_again_when_that_changes(monk
     after = [fingerprint(expert, 1) for expert in (second, other)]
     assert after[0] != before[0]
     assert after[1] == before[1]
-
-
-def test_a_fingerprint_depends_on_seed_recipe_and_expert() -> None:
-    expert, other = BOARD.experts["led-lens"], BOARD.experts["qfp-body"]
-    prints = [fingerprint(expert, 1), fingerprint(expert, 2), fingerprint(expert, 1, quick=True), fingerprint(other, 1)]
-    assert len(set(prints)) == 4
-    assert fingerprint(expert, 1) == prints[0]
 
 
 def test_only_what_is_not_there_or_outdated_is_trained(tmp_path: Path) -> None:

@@ -46,14 +46,11 @@ def moved(layout: str, pages: int) -> list[str]:
     return log if extent is None else [*log, f"new at {extent.start // PAGE}"]
 
 
-def test_the_smallest_gap_that_is_large_enough_is_taken():
+def test_gaps_are_the_smallest_and_few_bytes_are_moved_to_make_one() -> None:
     assert moved("aaa....bb..c...", 2) == ["new at 9"]
     assert moved("aaa....bb..c...", 3) == ["new at 12"]
     assert moved("aaa....bb..c...", 4) == ["new at 3"]
     assert moved("aaa....bb..c...", 10) == [], "more than is free"
-
-
-def test_few_bytes_are_moved_to_make_a_gap():
     assert moved(".aaaab.cccc.", 2) == ["1 from 5 to 0", "new at 5"], "into another gap"
     assert moved("aaaa.b.cccc.ddd", 2) == ["1 from 5 to 4", "new at 5"], "down, to the gap before it"
     assert moved("aaaa..bbb..cccc", 3) == ["3 from 6 to 4", "new at 7"], "down, over its own bytes: no gap holds it"
@@ -143,7 +140,7 @@ def test_bytes_are_moved_down_over_themselves_and_up_to_free_places(start, to, s
 # Memory for weights is taken again, and never more of it is held than was once needed
 
 
-def test_the_memory_of_one_is_taken_by_the_next():
+def test_buffers_are_taken_again_the_nearest_first_but_not_those_that_somebody_looks_at() -> None:
     buffers = Buffers()
     first = buffers.take(100_000)
     with first.part(0, len(first)) as (data,):
@@ -153,9 +150,6 @@ def test_the_memory_of_one_is_taken_by_the_next():
     assert second is first
     with second.part(0, len(second)) as (data,):
         assert bytes(data[:3]) == b"abc"
-
-
-def test_the_nearest_is_cut_or_grown_and_others_make_room():
     buffers = Buffers()
     lent = [buffers.take(pages * PAGE) for pages in (2, 5, 9)]
     for buffer in lent:
@@ -164,6 +158,16 @@ def test_the_nearest_is_cut_or_grown_and_others_make_room():
     assert (len(lent[1]), buffers.idle_bytes) == (4 * PAGE, 11 * PAGE)
     assert buffers.take(10 * PAGE) is lent[2]
     assert (buffers.allocated_bytes, buffers.idle_bytes) == (14 * PAGE, 0)
+    buffers = Buffers()
+    first = buffers.take(PAGE)
+    with first.part(0, len(first)):
+        buffers.give(first)
+    assert (buffers.allocated_bytes, buffers.take(PAGE) is first) == (0, False)
+    buffers = Buffers()
+    for buffer in [buffers.take(2 * PAGE), buffers.take(3 * PAGE), buffers.take(4 * PAGE)]:
+        buffers.give(buffer)
+    buffers.make_room(5 * PAGE)
+    assert buffers.idle_bytes == 4 * PAGE
 
 
 def test_where_memory_cannot_be_resized_each_buffer_is_new(monkeypatch):
@@ -182,22 +186,6 @@ def test_a_system_that_refuses_to_resize_is_known(monkeypatch):
 
     monkeypatch.setattr(mmap, "mmap", Rigid)
     assert not memory_resizes.__wrapped__()
-
-
-def test_a_buffer_that_somebody_looks_at_is_not_lent_again():
-    buffers = Buffers()
-    first = buffers.take(PAGE)
-    with first.part(0, len(first)):
-        buffers.give(first)
-    assert (buffers.allocated_bytes, buffers.take(PAGE) is first) == (0, False)
-
-
-def test_idle_memory_makes_room_for_what_is_taken_elsewhere():
-    buffers = Buffers()
-    for buffer in [buffers.take(2 * PAGE), buffers.take(3 * PAGE), buffers.take(4 * PAGE)]:
-        buffers.give(buffer)
-    buffers.make_room(5 * PAGE)
-    assert buffers.idle_bytes == 4 * PAGE
 
 
 @given(st.integers(8, 60), st.lists(st.tuples(st.booleans(), st.integers(1, 20), st.integers(0, 9)), max_size=60))

@@ -239,13 +239,10 @@ def test_layers_that_another_network_keeps_in_float_are_taken_if_they_do() -> No
     assert asked("gh", "z")[0] == "gh"
 
 
-def test_half_of_the_layers_may_stay_float_and_no_more() -> None:
+def test_half_of_the_layers_may_stay_float_and_the_search_ends_with_its_time() -> None:
     kept = found(network := Network("abcdefghijklmnop"))
     assert len(kept) <= MOST_FLOAT * len(LAYERS)
     assert max(map(len, network.asked)) <= MOST_FLOAT * len(LAYERS)
-
-
-def test_the_search_ends_with_its_time() -> None:
     answers = iter([True, True, True])
     assert found(network := Network("h"), lambda: next(answers, False)) in ("", "at")
     assert len(network.asked) == 4

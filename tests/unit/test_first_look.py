@@ -26,7 +26,7 @@ DEMO = rules.load("demo")
 LENS = RULES.experts["led-lens"]
 
 
-def test_the_first_look_is_at_the_demo_board() -> None:
+def test_the_first_look_is_at_the_demo_board_and_its_experts_see_every_defect_but_of_solder() -> None:
     assert {name: part.count for name, part in RULES.components.items()} == {
         name: part.count for name, part in DEMO.components.items()
     }
@@ -36,9 +36,6 @@ def test_the_first_look_is_at_the_demo_board() -> None:
     assert all(RULES.experts[name].labels == DEMO.experts[name].labels for name in shared - {"polarity"})
     assert served(RULES.components, "polarity").keys() == served(DEMO.components, "polarity").keys()
     assert all(kinds.resolve(expert.kind, ALLOWED).name == expert.kind for expert in RULES.experts.values())
-
-
-def test_every_defect_but_of_solder_has_a_label_of_an_expert_that_sees_the_part() -> None:
     for name, component in RULES.components.items():
         labels = {label for step in component.root.walk() for label in RULES.experts[step.expert].labels}
         assert set(COMPONENTS[name].defects) - {"bridged", "lifted"} <= labels

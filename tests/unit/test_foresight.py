@@ -75,13 +75,19 @@ def test_a_part_that_is_left_out_is_expected_for_a_while() -> None:
     assert line.places()["c"] == 103 + 1
 
 
-def test_parts_may_come_in_another_order() -> None:
+def test_parts_may_come_in_another_order_and_what_is_not_on_the_list_says_nothing() -> None:
     line = Line("ABCA")
     line.see("CA", at=2)
     assert line.places() == {"a": 0, "b": 1, "c": 6, "x": 0}
     line.see("AB")
     assert line.places() == {"a": 4, "b": 5, "c": 6, "x": 4}
     assert line.foresight.head == 4
+    line = Line("ABBC")
+    line.see("A")
+    before = line.places()
+    line.see_one("C", "Q99")
+    line.see_one("C", "")
+    assert line.places() == before
 
 
 def test_the_pace_is_that_of_the_images_not_of_groups_or_of_pauses() -> None:
@@ -96,15 +102,6 @@ def test_the_pace_is_that_of_the_images_not_of_groups_or_of_pauses() -> None:
         assert foresight.head + 9 <= foresight.horizon() <= foresight.head + 11
 
 
-def test_what_is_not_on_the_list_says_nothing() -> None:
-    line = Line("ABBC")
-    line.see("A")
-    before = line.places()
-    line.see_one("C", "Q99")
-    line.see_one("C", "")
-    assert line.places() == before
-
-
 def test_another_product_than_the_list_is_foreseen_no_more_until_the_next_board() -> None:
     line = Line("A" * 50 + "B" * 50)
     line.see("C" * 40)
@@ -114,7 +111,7 @@ def test_another_product_than_the_list_is_foreseen_no_more_until_the_next_board(
     assert line.places()["b"] == line.foresight.head + 49
 
 
-def test_the_order_is_learned_from_the_board_before() -> None:
+def test_the_order_is_learned_from_the_board_before_of_which_images_may_come_late() -> None:
     line = Line()
     line.see("ABBC")
     assert not line.foresight.foresees()
@@ -123,9 +120,6 @@ def test_the_order_is_learned_from_the_board_before() -> None:
     assert line.places() == {"a": 4, "b": 1, "c": 3, "x": 4}
     line.see("BBC", serial="S2", at=1)
     assert line.places() == {"a": 4, "b": 5, "c": 7, "x": 4}
-
-
-def test_images_of_an_earlier_board_may_come_late() -> None:
     line = Line()
     line.see("ABB-")
     line.see("A", serial="S2")
@@ -151,7 +145,7 @@ def test_a_learned_order_survives_parts_that_are_left_out_and_exchanged() -> Non
     assert sum(abs(right[part.refdes][1] - index) for index, part in enumerate(known)) < 10 * len(learned)
 
 
-def test_where_the_last_boards_differ_the_next_may_have_either() -> None:
+def test_where_the_last_boards_differ_the_next_may_have_either_and_an_exception_is_forgotten() -> None:
     line = Line()
     line.see("BBBB")
     line.see("BCBB", serial="S2")
@@ -167,9 +161,6 @@ def test_where_the_last_boards_differ_the_next_may_have_either() -> None:
     line.see("CBB", serial="S5", at=1)
     line.see("B", serial="S6")
     assert line.places() == {"a": None, "b": 18, "c": 17, "x": None}
-
-
-def test_an_exception_is_expected_once_more_and_then_forgotten() -> None:
     line = Line()
     for serial, components in (("S1", "BBBB"), ("S2", "BCBB"), ("S3", "BBBB")):
         line.see(components, serial=serial)
@@ -186,7 +177,7 @@ def test_a_board_goes_on_when_parts_come_much_later_than_on_the_board_before() -
     assert line.foresight.head == 600
 
 
-def test_a_part_that_comes_no_more_is_forgotten_and_so_is_another_product() -> None:
+def test_parts_that_come_no_more_are_forgotten_as_is_another_product_and_names_without_end() -> None:
     order = LearnedOrder()
     for board in ("ABC", "AB-", "AB-"):
         for part, component in zip(parts_of(board), board, strict=True):
@@ -200,6 +191,12 @@ def test_a_part_that_comes_no_more_is_forgotten_and_so_is_another_product() -> N
     for part in parts_of("CCA"):
         order.saw(part)
     assert [part.component for part in order.finish()] == ["C", "C", "A"]
+    order = LearnedOrder()
+    for number in range(50_010):
+        order.saw(PlacedPart("A", f"image {number}.png"))
+    assert len(order) == 50_000
+    order.saw(PlacedPart("B", "image 7.png"))
+    assert order.finish()[7].component == "B"
 
 
 @given(st.text("ABC", min_size=1, max_size=12), st.integers(1, 4), st.data())
@@ -226,7 +223,7 @@ def test_whatever_comes_the_books_hold(images: list[tuple[str, int, str]]) -> No
                 assert until == max(1, place + 1 - line.foresight.head)
 
 
-def test_the_boards_of_a_panel_come_part_by_part() -> None:
+def test_boards_of_a_panel_come_part_by_part_and_no_form_of_serials_costs_more() -> None:
     """Ten boards whose images take turns have the same places, and cost no more than boards one after another."""
     for line, begins in ((Line("ABC" * 20), 120), (Line(), 69)):
         for panel in range(3):
@@ -237,9 +234,6 @@ def test_the_boards_of_a_panel_come_part_by_part() -> None:
         assert line.foresight.head == begins + 60
         assert line.foresight.in_order() == ["a", "x", "b", "c"]
         assert len(line.changed) < 2 * 60 * 10
-
-
-def test_a_serial_for_each_image_costs_no_more_than_a_serial_for_each_board() -> None:
     line = Line("ABC" * 100)
     line.changed.clear()
     for image in range(600):
@@ -255,12 +249,3 @@ def test_serials_that_come_again_are_other_boards() -> None:
         line.see("A", "carrier 1")
         assert line.foresight.images_until("b") == 1
         assert line.foresight.head % 180 == 1
-
-
-def test_names_of_parts_without_end_are_not_kept() -> None:
-    order = LearnedOrder()
-    for number in range(50_010):
-        order.saw(PlacedPart("A", f"image {number}.png"))
-    assert len(order) == 50_000
-    order.saw(PlacedPart("B", "image 7.png"))
-    assert order.finish()[7].component == "B"

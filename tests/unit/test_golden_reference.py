@@ -27,13 +27,10 @@ def test_one_picture_is_its_own_reference_and_a_bad_one_that_is_not_told_apart_c
         assert (learned.images, dict(learned.left_out)) == (len(pictures), {})
 
 
-def test_noise_is_averaged_and_becomes_the_spread() -> None:
+def test_noise_becomes_the_spread_and_good_parts_may_lie_anywhere() -> None:
     learned = learn({str(seed): noisy(PART, seed, levels=6) for seed in range(9)})
     assert np.abs(learned.image.astype(int) - PART).mean() < 3
     assert 8 < learned.spread.mean() < 30, "about three median deviations of the channel that differs most"
-
-
-def test_good_parts_may_lie_anywhere() -> None:
     pictures = {f"{right}": moved(PART, right, -right) for right in (0, 3, -4, 5, 1)}
     learned = learn(pictures)
     inside = (slice(10, -10), slice(10, -10))
@@ -80,14 +77,11 @@ def test_many_large_pictures_are_learnt_in_bands_and_fewer_of_them(monkeypatch: 
     assert np.array_equal(bands.spread, whole.spread)
 
 
-def test_another_part_and_another_shape_are_left_out_even_if_they_come_first() -> None:
+def test_another_part_or_shape_is_left_out_and_nothing_alike_makes_no_reference() -> None:
     learned = learn({"other": part(7), "cut": PART[:90], **{str(seed): noisy(PART, seed) for seed in range(4)}})
     assert learned.images == 4
     assert learned.left_out["other"].startswith("does not fit '")
     assert learned.left_out["cut"].startswith("is of another shape than '")
-
-
-def test_pictures_of_nothing_alike_make_no_reference() -> None:
     with pytest.raises(ConfigError, match="no two of these pictures"):
         learn({str(seed): part(seed) for seed in (3, 4, 5)})
     with pytest.raises(ConfigError, match="at least one picture"):

@@ -68,13 +68,10 @@ def usage_after(images: int) -> dict[str, float]:
     return {name: counted.usage(name) for name in SHARES}
 
 
-def test_usage_is_the_same_however_often_weights_are_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_usage_comes_near_the_share_of_images_however_often_weights_are_made_small(monkeypatch) -> None:
     expected = usage_after(3000)
     monkeypatch.setattr(demand, "_REBASE", 1.5)
     assert usage_after(3000) == pytest.approx(expected, rel=1e-9)
-
-
-def test_usage_comes_near_the_share_of_images_that_need_an_expert() -> None:
     assert usage_after(20_000) == pytest.approx(SHARES, abs=0.15)
 
 

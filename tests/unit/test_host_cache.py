@@ -25,15 +25,12 @@ def test_a_copy_stays_until_room_is_needed() -> None:
     cache.check()
 
 
-def test_what_is_larger_than_the_cache_passes_by_and_drives_nothing_out() -> None:
+def test_what_is_larger_passes_by_filling_drives_nothing_out_and_nothing_goes_down() -> None:
     cache = HostCache(CacheSpec(10))
     cache.fetch("a", 10)
     assert [cache.fetch("huge", 11), cache.fetch("huge", 11)] == [Passage(Tier.DISK)] * 2
     assert cache.fetch("a", 10).source is Tier.HOST
     cache.check()
-
-
-def test_filling_drives_nothing_out() -> None:
     cache = HostCache(CacheSpec(10))
     held = [cache.hold(expert, size) for expert, size in (("a", 6), ("b", 6), ("c", 4), ("a", 6))]
     assert held == [True, False, True, False]
@@ -41,6 +38,10 @@ def test_filling_drives_nothing_out() -> None:
     cache.forget("a")
     assert len(cache) == 1
     cache.check()
+    cache = HostCache(CacheSpec(10))
+    cache.fetch("a", 4)
+    assert [cache.leave("a", 4), cache.leave("b", 4)] == [Passage(Tier.DISK)] * 2
+    assert len(cache) == 1
 
 
 def test_a_cache_that_demotes_holds_what_the_devices_do_not() -> None:
@@ -75,13 +76,6 @@ def test_a_copy_that_a_load_counts_on_is_not_dropped_before_that_has_ended(sourc
     cache.landed("a")
     assert cache.leave("d", 4) == Passage(Tier.HOST, keep_copy=True, drops=("a",))
     cache.check(idle=True)
-
-
-def test_nothing_goes_down_into_a_cache_that_reads_through() -> None:
-    cache = HostCache(CacheSpec(10))
-    cache.fetch("a", 4)
-    assert [cache.leave("a", 4), cache.leave("b", 4)] == [Passage(Tier.DISK)] * 2
-    assert len(cache) == 1
 
 
 def test_among_filled_copies_the_least_likely_leaves_first_and_before_those_that_left_a_device() -> None:

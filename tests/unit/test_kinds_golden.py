@@ -47,12 +47,19 @@ def test_a_picture_too_small_to_show_a_defect_is_in_doubt(side: int) -> None:
         assert "show too little of a reference of 160 x 160" in prepared.doubt
 
 
-def test_regions_are_what_differs_and_thin_lines_are_not() -> None:
+def test_regions_are_what_differs_and_what_another_crop_shows_well_gets_none_of_its_own() -> None:
     different = np.zeros((100, 100), bool)
     different[10:20, 30:45] = True
     different[50:54, 50:54] = True
     different[70, :] = True
     assert [region.xyxy for region in regions(different)] == [(30, 10, 45, 20), (50, 50, 54, 54)]
+
+    def square(x: int, y: int, side: int = 8) -> Region:
+        return Region((x, y, x + side, y + side), side * side)
+
+    near, far, wide = square(110, 90), square(125, 100), square(80, 80, 50)
+    assert covering([square(100, 100), near, far, wide]) == [square(100, 100), far, wide]
+    assert covering([wide, near]) == [wide, near], "a crop of a wide region has half the resolution"
 
 
 @settings(max_examples=30, deadline=None)
@@ -79,15 +86,6 @@ def test_a_crop_shows_its_place_also_at_the_border_and_more_of_a_large_region_at
     assert shown.shape == (3, CELL, CELL, 3)
     assert [int(crop[CELL // 2, CELL // 2, 0]) for crop in shown] == [200] * 3
     assert [int((crop[..., 0] > 100).sum()) for crop in shown[1:]] == [40 * CELL, 20 * 60]
-
-
-def test_a_region_that_another_crop_shows_well_gets_no_crop_of_its_own() -> None:
-    def square(x: int, y: int, side: int = 8) -> Region:
-        return Region((x, y, x + side, y + side), side * side)
-
-    near, far, wide = square(110, 90), square(125, 100), square(80, 80, 50)
-    assert covering([square(100, 100), near, far, wide]) == [square(100, 100), far, wide]
-    assert covering([wide, near]) == [wide, near], "a crop of a wide region has half the resolution"
 
 
 def test_two_defects_of_one_crop_are_two_places_and_none_at_its_border() -> None:
@@ -186,7 +184,7 @@ def test_more_differences_than_crops_are_in_doubt_and_the_largest_are_judged() -
     assert (finding.label, finding.doubt) == ("none", prepared.doubt)
 
 
-def test_cells_without_a_crop_cost_nothing_and_change_nothing() -> None:
+def test_cells_without_a_crop_cost_nothing_and_change_nothing_and_the_network_folds_whole() -> None:
     module = network(golden, GOLDEN, random_weights(golden, GOLDEN, 0))
     mosaic = torch.full((1, 3, 2 * CELL, 2 * CELL), UNUSED, dtype=torch.uint8)
     assert not golden.forward(module, mosaic).any()
@@ -196,9 +194,6 @@ def test_cells_without_a_crop_cost_nothing_and_change_nothing() -> None:
     assert not alone[[0, 1, 3]].any()
     mosaic[0, :, :CELL, :CELL] = 255 - crop
     assert torch.allclose(golden.forward(module, mosaic)[0, 2], alone[2], atol=1e-5)
-
-
-def test_the_golden_network_folds_whole() -> None:
     folded = fold(golden, GOLDEN, random_weights(golden, GOLDEN, 0))
     assert len(folded.pairs) == 11, "every norm is folded into its convolution"
 

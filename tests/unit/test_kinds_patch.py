@@ -124,13 +124,15 @@ def test_a_box_that_the_rules_ignore_takes_no_doubt_along(learned: Trained) -> N
     assert (ignored.label, bool(ignored.doubt)) == (NOTHING, True)
 
 
-def test_the_wanted_rate_moves_the_limit_and_not_which_picture_deviates_more(learn: Learn, learned: Trained) -> None:
+def test_the_wanted_rate_moves_the_limit_alone_and_16_bits_give_the_same_expert(learn: Learn, learned: Trained) -> None:
     strict = learn([part(seed) for seed in range(12)], false_calls=0.01)
     differing = {name for name, one in learned.state.items() if not torch.equal(one, strict.state[name])}
     assert differing == {"limit", "near.usual"}
+    again = learn([part(seed).astype(np.uint16) << 8 | 0x80 for seed in range(12)])
+    assert all(torch.equal(again.state[name], tensor) for name, tensor in learned.state.items())
 
 
-def test_it_shows_a_good_patch_beside_what_deviates(learned: Trained) -> None:
+def test_it_shows_a_good_patch_beside_what_deviates_which_survives_the_results_of_a_run(learned: Trained) -> None:
     picture = part(200, blot=(36, 27), at=(20, 30))
     likeness = judged(learned, picture).likeness
     good = np.frombuffer(likeness.pixels, np.uint8).reshape(likeness.side, likeness.side, 3)
@@ -139,9 +141,6 @@ def test_it_shows_a_good_patch_beside_what_deviates(learned: Trained) -> None:
     here, beside = enlarged_pair(picture, likeness)
     assert here.shape == beside.shape
     assert ((here[:, :, 2].astype(int) - here[:, :, 0]) > 100).any()
-
-
-def test_what_it_shows_survives_the_results_of_a_run(learned: Trained) -> None:
     finding = judged(learned, part(200, blot=(36, 27), at=(20, 30)))
     result = Result(Request(0, "U1", "a.png"), Verdict.NG, (finding,), 0.1)
     back = result_lines.from_line(result_lines.to_line(result).encode(), 0).findings[0].likeness
@@ -149,15 +148,11 @@ def test_what_it_shows_survives_the_results_of_a_run(learned: Trained) -> None:
     assert back.box == pytest.approx(finding.likeness.box, abs=0.1)
 
 
-def test_an_experts_own_part_is_its_bank_of_less_than_a_megabyte(learned: Trained) -> None:
+def test_an_experts_own_part_is_its_bank_of_less_than_a_megabyte_and_its_norms_fold(learned: Trained) -> None:
     own = {name: tensor for name, tensor in learned.state.items() if not name.startswith("backbone.")}
     assert sum(tensor.nbytes for tensor in own.values()) < 1e6
     assert learned.metrics["good_parts"] >= 11
-
-
-def test_the_same_pictures_in_16_bits_give_the_same_expert(learn: Learn, learned: Trained) -> None:
-    again = learn([part(seed).astype(np.uint16) << 8 | 0x80 for seed in range(12)])
-    assert all(torch.equal(again.state[name], tensor) for name, tensor in learned.state.items())
+    assert len(fold(patch, EXPERT, learned.state).pairs) == 48
 
 
 def other(seed: int) -> Pixels:
@@ -436,11 +431,6 @@ def test_a_board_of_a_new_colour_is_strange_where_good_parts_had_boards_of_one(l
     assert judged(replace(blind, state=before), red, reference).label == "strange"
 
 
-def test_a_heat_map_has_a_value_for_each_place() -> None:
-    with pytest.raises(ValueError, match="2 x 3 places has 5"):
-        Heat(2, 3, bytes(5))
-
-
 @pytest.mark.parametrize(
     "expert",
     [replace(EXPERT, labels=("a", "b")), replace(EXPERT, input_size=32), replace(EXPERT, input_size=100)],
@@ -449,10 +439,6 @@ def test_a_heat_map_has_a_value_for_each_place() -> None:
 def test_an_expert_that_the_kind_cannot_run_is_refused(expert: Expert) -> None:
     with pytest.raises(ConfigError, match="eye"):
         patch.skeleton(expert)
-
-
-def test_its_norms_fold_though_the_nearest_row_may_turn(learned: Trained) -> None:
-    assert len(fold(patch, EXPERT, learned.state).pairs) == 48
 
 
 BOARD = """
@@ -550,12 +536,14 @@ def test_bad_pictures_calibrate_and_evaluate_it(call: Call, tmp_path: Path, lear
     assert all("in doubt" in line for line in wrong), evaluated.out
 
 
-def test_a_core_set_takes_what_lies_apart_first() -> None:
+def test_a_core_set_takes_what_lies_apart_first_and_a_heat_map_has_a_value_for_each_place() -> None:
     rows = torch.cat([torch.zeros(50, 4), torch.eye(4) * 5, torch.full((10, 4), 0.01)])
     assert set(core_set(rows, 5).tolist()) >= {50, 51, 52, 53}
     assert len(core_set(torch.ones(9, 4), 5)) == 1
     apart = torch.tensor([[0.0], [0.0], [9.0]])
     assert set(core_set(torch.ones(3, 4), 2, apart).tolist()) in ({0, 2}, {1, 2})
+    with pytest.raises(ValueError, match="2 x 3 places has 5"):
+        Heat(2, 3, bytes(5))
 
 
 def test_the_backbone_is_the_body_also_of_experts_without_colours(tmp_path: Path, learned: Trained) -> None:

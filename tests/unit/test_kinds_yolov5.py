@@ -74,7 +74,7 @@ def test_all_four_are_found_by_dotted_path_and_have_their_names():
         assert (kind.name, kind.task) == (f"yolov5{size}", "detect")
 
 
-def test_a_batch_gives_a_finding_an_image():
+def test_a_batch_gives_a_finding_an_image_whose_candidates_are_boxes_of_the_original() -> None:
     module = KIND.skeleton(JOINT)
     prepared = [KIND.preprocess(np.zeros((50, 80, 3), np.uint8), JOINT) for _ in range(2)]
     images = torch.stack([torch.from_numpy(one.pixels) for one in prepared])
@@ -83,9 +83,6 @@ def test_a_batch_gives_a_finding_an_image():
         findings = KIND.postprocess(outputs, prepared, JOINT)
     assert outputs.shape == (2, 4 + 2, 8 * 8 + 4 * 4 + 2 * 2)
     assert [finding.label for finding in findings] == ["none", "none"]
-
-
-def test_candidates_become_boxes_in_pixels_of_the_original():
     outputs = torch.zeros(1, 6, 3)
     outputs[0, :, 1] = torch.tensor([32.0, 32.0, 16.0, 8.0, 0.1, 0.9])
     prepared = ExpertInput(np.zeros((3, 64, 64), np.uint8), height=64, width=128, scale=0.5, left=0.0, top=16.0)
@@ -376,7 +373,7 @@ class Harmful:
         return (os.system, ("true",))
 
 
-def test_an_ultralytics_checkpoint_is_read_without_running_it(tmp_path):
+def test_a_checkpoint_is_read_without_running_it_and_one_of_another_size_names_the_tensor(tmp_path) -> None:
     module = KIND.skeleton(JOINT)
     module.names = {0: "joint", 1: "bridge"}
     told = {"epoch": 3, "best_fitness": np.float64(0.5), "model": None, "ema": module.half(), "date": "x"}
@@ -388,6 +385,9 @@ def test_an_ultralytics_checkpoint_is_read_without_running_it(tmp_path):
     converted = KIND.convert(taken.state, JOINT)
     assert converted["model.0.conv.weight"].dtype == torch.float32
     KIND.skeleton(JOINT).load_state_dict(converted)
+    small = YoloV5("s").skeleton(JOINT).state_dict()
+    with pytest.raises(StoreError, match=r"'model\.0\.conv\.weight' is"):
+        KIND.convert(small, JOINT)
 
 
 @pytest.mark.parametrize("wrap", [lambda s: s, lambda s: {"state_dict": s}, lambda s: {"model": s, "epoch": 3}])
@@ -413,9 +413,3 @@ def test_what_is_no_checkpoint_or_holds_anything_else_is_refused(tmp_path, conte
         torch.save(content, tmp_path / "x.pt")
     with pytest.raises(StoreError, match=words):
         read_checkpoint(tmp_path / "x.pt")
-
-
-def test_a_checkpoint_of_another_size_names_the_tensor():
-    small = YoloV5("s").skeleton(JOINT).state_dict()
-    with pytest.raises(StoreError, match=r"'model\.0\.conv\.weight' is"):
-        KIND.convert(small, JOINT)

@@ -54,16 +54,13 @@ def test_equal_experts_of_one_name_are_one_expert(differs: dict[str, str], id: s
     assert [joint(register, read("a")).id, joint(register, read("b", **differs)).id] == ["joint", id]
 
 
-def test_a_name_means_the_same_as_long_as_the_line_runs() -> None:
+def test_names_mean_the_same_as_long_as_the_line_runs_and_versions_have_keys_of_their_own() -> None:
     register = Register("fp32")
     experts = [joint(register, read("a", checksum)) for checksum in ("1", "2", "3", "1")]
     assert [expert.id for expert in experts] == ["joint", "a/joint", "a/joint#2", "joint"]
     # Weights that were replaced have another name, and lie at the same place in the store.
     assert [expert.weights for expert in experts] == ["a/joint", "a/joint#2", "a/joint#3", "a/joint"]
     assert set(register.places.values()) == {"a/joint"}
-
-
-def test_versions_of_a_board_have_keys_of_their_own() -> None:
     register = Register("fp32")
     boards = [register.enrol(read("a", checksum), alone=number == 0) for number, checksum in enumerate("1221")]
     assert [board.key for board in boards] == ["", "a", "a", ""]
@@ -105,14 +102,11 @@ def test_rules_stay_until_the_last_image_by_them_has_its_result(images: int) -> 
     assert line.boards.accept("a", 9) is None
 
 
-def test_a_new_version_of_a_board_takes_the_new_images() -> None:
+def test_a_new_version_takes_the_new_images_and_a_board_that_comes_back_keeps_its_own() -> None:
     line = Line(read("a"))
     old = line.boards.accept("a", 1)
     line.switch(read("a", "2"))
     assert (old.key, line.boards.accept("a", 2).key) == ("a", "a#2")
-
-
-def test_a_board_that_comes_back_goes_on_with_the_images_that_it_has() -> None:
     line = Line(read("a"))
     line.boards.accept("a", 1)
     now, _ = line.switch(read("b"))
@@ -124,16 +118,13 @@ def test_a_board_that_comes_back_goes_on_with_the_images_that_it_has() -> None:
     assert [board.name for board in line.boards.ending_after([])] == ["b"]
 
 
-def test_boards_are_named_as_their_file_or_their_user_says() -> None:
+def test_boards_are_named_as_their_file_or_their_user_says_who_may_ask_for_several() -> None:
     line = Line(read("a"), read("b"))
     assert line.boards.named("a") is line.boards.named("A")
     with pytest.raises(ConfigError, match="board 'c' is not on this line; known: a, b"):
         line.boards.named("c")
     with pytest.raises(ConfigError, match="this line inspects several boards"):
         line.boards.named("")
-
-
-def test_what_a_user_asks_for() -> None:
     assert asked_boards("A") == (AskedBoard("A"),)
     assert asked_boards(["A", Path("b.yaml")]) == (AskedBoard("A"), AskedBoard(Path("b.yaml")))
     assert asked_boards({"A": 3, "B": 1}) == (AskedBoard("A", 3.0), AskedBoard("B", 1.0))

@@ -50,13 +50,10 @@ def total(pickled: bytes) -> int:
     return sum(sizes.take(step, argument) for step, argument, _ in pickletools.genops(pickled))
 
 
-def test_a_tuple_counts_each_time_that_it_is_used() -> None:
+def test_a_tuple_counts_each_time_that_it_is_used_and_doubling_is_seen() -> None:
     key = (1, 2, 3)
     # Two more steps, each of which fetches the three values and their tuple.
     assert total(pickle.dumps([key] * 3)) - total(pickle.dumps([key])) >= 2 * 4
-
-
-def test_doubling_is_seen() -> None:
     value: tuple[Any, ...] = ()
     for _ in range(20):
         value = (value, value)

@@ -53,15 +53,12 @@ def test_the_smallest_variant_that_all_devices_run_and_that_agrees_is_taken(mode
     assert allowed(mode, offered, devices, 0.999) == expected
 
 
-def test_only_lesser_variants_that_say_so_look_again():
+def test_only_lesser_variants_that_say_so_look_again_and_the_reason_is_a_sentence() -> None:
     costs = table(**{id: {"fp32": BIG, "int8": SMALL} for id in "abc"})
     offers = {"a": {"int8": offer(below=0.25)}, "b": {"int8": SOUND}, "c": {"fp32": offer(below=0.5)}}
     found = choose("mixed", offers, {"a": "int8", "b": "int8", "c": "fp32"}, costs, 0.999)
     assert found.variants == {"a": "int8", "b": "int8", "c": "fp32"}
     assert found.escalate_below == {"a": 0.25}
-
-
-def test_the_reason_is_a_sentence_that_counts_and_shows_the_way_out():
     costs = table(**{id: {"fp32": BIG, "int8": SMALL} for id in "abcd"})
     # d is of a kind that has no variants; nothing is said of it.
     offers = {"a": {"int8": SOUND}, "b": {}, "c": {"int8": offer(0.9)}}
@@ -73,13 +70,7 @@ def test_the_reason_is_a_sentence_that_counts_and_shows_the_way_out():
     )
 
 
-def test_words_that_there_are_not():
-    assert [check_precision("precision", mode) for mode in ("fp32", "mixed")] == ["fp32", "mixed"]
-    with pytest.raises(ConfigError, match="'mixd' is not a precision; did you mean 'mixed'"):
-        check_precision("precision", "mixd")
-
-
-def test_an_expert_that_looks_again_is_a_successor_with_the_same_successors():
+def test_who_looks_again_is_a_successor_with_the_same_successors() -> None:
     rules = board_of({"A": 1}, {"a": "c"})
     board = apply_choice(rules, VariantChoice({"a": "fp16", "c": "q8"}, {"a": 0.25}))
     assert {id: expert.variant for id, expert in board.experts.items()} == {"a": "fp16", "c": "q8", "a@fp32": "fp32"}
@@ -88,15 +79,9 @@ def test_an_expert_that_looks_again_is_a_successor_with_the_same_successors():
     assert board.graph.probability("a@fp32") == config.ESCALATED_SHARE * board.graph.probability("a")
     assert board.router.order("A") == {"a": 0, "a@fp32": 1, "c": 2}
     assert (board.digest, board.board) == (rules.digest, rules.board)
-
-
-def test_who_begins_an_inspection_still_does_and_a_second_look_waits_for_the_first():
     rules = board_of({"A": 1, "C": 1}, {"a": "c"})
     board = apply_choice(rules, VariantChoice({"a": "fp16", "c": "q8"}, {"c": 0.25}))
     assert {id: board.graph.waits_for_others(id) for id in board.experts} == {"a": False, "c": False, "c@fp32": True}
-
-
-def test_a_board_in_full_precision_is_as_it_was():
     rules = board_of({"A": 1}, {"a": "c"})
     board = apply_choice(rules, VariantChoice({"a": "fp32", "c": "fp32"}, {}))
     assert board.experts == rules.experts
@@ -104,8 +89,11 @@ def test_a_board_in_full_precision_is_as_it_was():
     assert board.graph.by_probability == rules.graph.by_probability
 
 
-def test_experts_that_stay_on_a_line_keep_their_variants() -> None:
+def test_experts_that_stay_on_a_line_keep_their_variants_and_other_precisions_there_are_not() -> None:
     before = VariantChoice({"a": "q8", "gone": "int8"}, {"a": 0.5})
     after = VariantChoice({"a": "fp32", "b": "q8"}, {"b": 0.25}).after(before)
     assert after.variants == {"a": "q8", "gone": "int8", "b": "q8"}
     assert after.escalate_below == {"a": 0.5, "b": 0.25}
+    assert [check_precision("precision", mode) for mode in ("fp32", "mixed")] == ["fp32", "mixed"]
+    with pytest.raises(ConfigError, match="'mixd' is not a precision; did you mean 'mixed'"):
+        check_precision("precision", "mixd")

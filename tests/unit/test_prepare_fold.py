@@ -103,7 +103,7 @@ def test_what_only_looks_like_a_pair_is_left_alone(wire):
     assert found.state.keys() == weights(make).keys()
 
 
-def test_parts_that_two_share_are_left_alone():
+def test_parts_that_two_share_and_weights_that_are_worked_out_are_left_alone() -> None:
     def tied():
         module = Parts(lambda self, x: self.norm(self.conv(x)) + self.twin(x), twin=nn.Conv2d(3, 4, 3, padding=1))
         module.twin.weight = module.conv.weight
@@ -116,8 +116,6 @@ def test_parts_that_two_share_are_left_alone():
 
     assert folded(tied).pairs == folded(twice_named).pairs == ()
 
-
-def test_a_convolution_whose_weight_is_worked_out_is_left_alone():
     def make():
         module = Parts(lambda self, x: self.norm(self.conv(x)))
         nn.utils.parametrizations.weight_norm(module.conv)

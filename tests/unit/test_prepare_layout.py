@@ -122,12 +122,9 @@ def test_q8_keeps_what_is_not_a_matrix_what_no_scale_can_hold_and_channels_of_fe
     assert torch.allclose(found["matrix"], state["matrix"], atol=0.02)
 
 
-def test_weights_beyond_fp16_are_an_error_there_alone():
+def test_weights_beyond_fp16_and_types_that_blobs_do_not_know_are_errors() -> None:
     state = {"w": torch.full((2,), 1e6)}
     with pytest.raises(StoreError, match=r"'w' .* fp16"):
         made(state, "fp16")
-
-
-def test_a_type_that_blobs_do_not_know_is_named():
     with pytest.raises(StoreError, match=r"'w' .*complex64"):
         made({"w": torch.zeros(2, dtype=torch.complex64)}, "fp32")

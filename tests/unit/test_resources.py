@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from coe.sim.resources import Processor
 
 
-def test_two_batches_share_a_processor_that_two_do_not_speed_up() -> None:
+def test_batches_share_a_processor_that_two_do_not_speed_up_and_no_other() -> None:
     processor = Processor(scaling=[1.0])
     processor.begin("x", 1.0, now=0.0)
     assert processor.next_end() == (1.0, "x")
@@ -19,9 +19,6 @@ def test_two_batches_share_a_processor_that_two_do_not_speed_up() -> None:
     assert processor.next_end() == (2.0, "y")
     processor.end("y", now=2.0)
     assert processor.next_end() is None
-
-
-def test_without_scaling_batches_do_not_slow_each_other() -> None:
     processor = Processor()
     processor.begin("x", 1.0, now=0.0)
     processor.begin("y", 0.25, now=0.5)

@@ -96,21 +96,15 @@ def test_a_line_says_all_of_a_result(run: ResultsFile) -> None:
     }
 
 
-def test_a_line_says_what_kept_an_image_from_being_judged(run: ResultsFile) -> None:
+def test_a_line_says_what_kept_an_image_from_being_judged_and_names_its_board(run: ResultsFile) -> None:
     run.write(failed("a.png"))
     row = json.loads((run.folder / "results.jsonl").read_text())
     assert (row["error"], row["failure"]) == ("is empty", "image")
-
-
-def test_a_line_names_its_board() -> None:
     of_board = result("a.png", Verdict.OK)
     of_board = replace(of_board, request=replace(of_board.request, board="a"))
     assert json.loads(to_line(of_board))["board"] == "a"
     assert from_line(to_line(of_board).encode(), 0).request.board == "a"
     assert "board" not in json.loads(to_line(result("a.png", Verdict.OK)))
-
-
-def test_a_line_from_before_there_were_kinds_of_failures_is_read_and_another_kind_is_refused() -> None:
     row = json.loads(to_line(failed("a.png")))
     with pytest.raises(ValueError, match="'bad luck' is not a valid FailureKind"):
         from_line(json.dumps(row | {"failure": "bad luck"}).encode(), 0)

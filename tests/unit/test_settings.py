@@ -53,11 +53,16 @@ def settled(board: Rules, source: object, said: list[str] | None = None, **given
     return settle(board, LineOptions.of("b", profile=source, strategy=strategy, say=sentences.append, **given))
 
 
-def test_without_a_profile_there_are_defaults(board: Rules) -> None:
+def test_what_was_chosen_is_used_and_said_and_without_a_profile_there_are_defaults(board: Rules) -> None:
     found = settled(board, None)
     assert (found.memory_bytes, dict(found.executors)) == (config.parse_bytes(config.MEMORY), {"cpu": 1})
     assert (found.threads, found.workspace_bytes, found.profile) == ({}, {}, None)
     assert settled(board, AUTO) == settled(board, "none") == found
+    said: list[str] = []
+    known = made_for(board)
+    found = settled(board, known, said)
+    assert found == Settings(GIB, {"cpu": 2}, {"cpu": 1}, {"cpu": 1000}, known)
+    assert said == ["using this machine's profile of 2026-11-21: cpu=2, 1.00 GiB of memory"]
 
 
 def test_more_memory_than_the_process_may_use_is_said(board: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,15 +74,7 @@ def test_more_memory_than_the_process_may_use_is_said(board: Rules, monkeypatch:
     assert all(word in said[0] for word in ("warning", "2.00 GiB", "1.00 GiB"))
 
 
-def test_what_was_chosen_is_used_and_said_in_one_line(board: Rules) -> None:
-    said: list[str] = []
-    known = made_for(board)
-    found = settled(board, known, said)
-    assert found == Settings(GIB, {"cpu": 2}, {"cpu": 1}, {"cpu": 1000}, known)
-    assert said == ["using this machine's profile of 2026-11-21: cpu=2, 1.00 GiB of memory"]
-
-
-def test_the_user_overrides_any_part(board: Rules) -> None:
+def test_the_user_overrides_any_part_also_without_a_profile(board: Rules) -> None:
     known = made_for(board)
     more = settled(board, known, memory="2GiB")
     assert (more.memory_bytes, dict(more.executors), dict(more.workspace_bytes)) == (2 * GIB, {"cpu": 2}, {})
@@ -89,9 +86,6 @@ def test_the_user_overrides_any_part(board: Rules) -> None:
     assert (dict(split.threads), dict(split.workspace_bytes), split.loaded) == ({"cpu": 1}, {}, 12.5)
     same = settled(board, known, memory="1GiB", executors="cpu=2")
     assert dict(same.workspace_bytes) == {"cpu": 1000}
-
-
-def test_threads_and_a_score_hold_without_a_profile_too(board: Rules) -> None:
     found = settled(board, None, executors="cpu=3", threads=2, experiment=Experiment(loaded=5.0))
     assert (dict(found.threads), found.loaded) == ({"cpu": 2}, 5.0)
     with pytest.raises(ConfigError, match="threads=0: give a whole number from 1 to"):
@@ -120,13 +114,10 @@ def test_memories_of_a_gpu_are_those_that_it_was_profiled_under(board: Rules) ->
     assert (without.device_bytes, without.host_bytes) == (None, None)
 
 
-def test_a_single_executor_strategy_takes_costs_alone(board: Rules) -> None:
+def test_a_single_executor_strategy_takes_costs_alone_as_does_a_board_that_has_changed(board: Rules) -> None:
     found = settled(board, made_for(board), single=True, executors="cpu=2")
     assert (dict(found.executors), dict(found.workspace_bytes)) == ({"cpu": 1}, {})
     assert found.profile is not None
-
-
-def test_a_board_that_has_changed_is_said_to_have(board: Rules) -> None:
     said: list[str] = []
     found = settled(board, made_for(board, {"digest": "other"}), said)
     assert dict(found.executors) == {"cpu": 1}
@@ -167,15 +158,12 @@ def test_a_profile_that_cannot_be_used_is_said_to_be_so(board: Rules, tmp_path, 
     assert said[0].endswith("going on without it")
 
 
-def test_a_profile_is_read_back_as_it_was_written(board: Rules, tmp_path) -> None:
+def test_a_profile_is_read_back_and_what_earlier_versions_measured_otherwise_is_no_cost(board: Rules, tmp_path) -> None:
     path = tmp_path / "new" / "profile.json"
     known = made_for(board)
     profile_file.save(known, path)
     assert profile.load(path) == known
     assert os.listdir(path.parent) == ["profile.json"]
-
-
-def test_what_earlier_versions_measured_as_no_line_runs_it_is_no_cost(board: Rules) -> None:
     row = made_for(board).kinds[0].model_copy(update={"precision": "bf16"})
     agreement = Agreement(images=2, labels_equal=1.0, largest_score_difference=0.0)
     earlier = made_for(board, kinds=(row.model_copy(update={"agreement": agreement}),))
@@ -220,13 +208,7 @@ def test_a_gpu_that_may_not_be_used_is_none(monkeypatch, visible) -> None:
     assert any("the GPU was Some GPU, is None" in one for one in with_it.changes(without))
 
 
-def test_cores_that_a_container_withholds_change_the_fingerprint(monkeypatch) -> None:
-    before = Fingerprint.here()
-    monkeypatch.setattr(system, "usable_cores", lambda: before.cores + 1)
-    assert before.changes(Fingerprint.here()) == [f"the number of cores was {before.cores}, is {before.cores + 1}"]
-
-
-def test_a_fingerprint_says_what_has_changed() -> None:
+def test_a_fingerprint_says_what_has_changed_also_cores_that_a_container_withholds(monkeypatch) -> None:
     now = Fingerprint.here()
     assert now.changes(now) == []
     other = {"memory_bytes": now.memory_bytes * 2, "gpu": "H200", "libraries": now.libraries | {"torch": "1.0"}}
@@ -237,3 +219,6 @@ def test_a_fingerprint_says_what_has_changed() -> None:
     assert len(changed) == 3
     # A kernel that keeps a little more for itself is the same machine.
     assert now.model_copy(update={"memory_bytes": int(now.memory_bytes * 1.01)}).changes(now) == []
+    before = Fingerprint.here()
+    monkeypatch.setattr(system, "usable_cores", lambda: before.cores + 1)
+    assert before.changes(Fingerprint.here()) == [f"the number of cores was {before.cores}, is {before.cores + 1}"]

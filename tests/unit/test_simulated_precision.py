@@ -58,16 +58,13 @@ def finding(board: Rules, request: int, expert: str, doubtful: float = 0.0):
 # Costs
 
 
-def test_a_blob_is_read_and_copied_and_needs_no_opening() -> None:
+def test_a_blob_is_read_and_copied_and_an_image_of_half_the_side_takes_a_quarter() -> None:
     cost = box().blob_costs(BOARD, ["cuda"])["cuda", "body", "q8"]
     assert cost.weights_bytes == 43_300_000
     assert cost.copy_s == pytest.approx(43.3e6 / 13.5e9)
     assert cost.load_s - cost.copy_s == pytest.approx(43.3e6 / 530e6)
     # A batch holds the weights as they run.
     assert cost.batch_bytes(2) == 85_000_000 + 2 * 11_000_000
-
-
-def test_an_image_of_half_the_side_takes_a_quarter_in_every_variant() -> None:
     costs = box().blob_costs(BOARD, ["cuda"])
     figures = box().preset.devices["cuda"].blobs["yolov5l"]
     for variant in ("fp32", "fp16", "q8"):
@@ -87,15 +84,12 @@ def test_a_box_and_a_kind_without_figures_of_prepared_variants_are_named() -> No
 # Second looks
 
 
-def test_the_stated_share_of_findings_is_in_doubt_and_only_of_lesser_variants() -> None:
+def test_the_stated_share_of_findings_is_in_doubt_and_a_second_look_says_what_the_first_said() -> None:
     for doubtful in (0.0, 0.25, 1.0):
         margins = [finding(MIXED, request, "body", doubtful).margin for request in range(2000)]
         assert set(margins) <= {0.0, 1.0}
         assert margins.count(0.0) / 2000 == pytest.approx(doubtful, abs=0.04)
     assert finding(MIXED, 1, "joint", 1.0) == finding(BOARD, 1, "joint")
-
-
-def test_a_second_look_says_what_the_first_look_says_and_both_what_fp32_says() -> None:
     for request in range(50):
         first, second = finding(MIXED, request, "body", 1.0), finding(MIXED, request, again_id("body"), 1.0)
         plain = finding(BOARD, request, "body")

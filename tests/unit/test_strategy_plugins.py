@@ -37,12 +37,9 @@ def test_ours_is_found_by_each_of_its_names(name: str) -> None:
     assert strategy(found.name) == found
 
 
-def test_one_of_a_user_is_found_by_its_dotted_path_and_named_by_it() -> None:
+def test_one_of_a_user_or_of_a_package_is_found_and_named() -> None:
     assert strategy(PATH) == replace(HASTY, name=PATH)
     assert strategy(HASTY) is HASTY
-
-
-def test_one_that_a_package_offers_is_listed_and_has_the_name_of_its_entry_point() -> None:
     assert {"late-binding", "coserve", "samba", "narrow-minded"} <= set(names())
     assert strategy("narrow-minded").name == "narrow-minded"
 

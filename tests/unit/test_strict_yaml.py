@@ -20,17 +20,18 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
-def test_every_scalar_stays_the_text_that_was_written(board_file: Write) -> None:
+def test_scalars_stay_text_lines_are_those_of_keys_and_nesting_up_to_the_bound_is_read(board_file: Write) -> None:
     document = strict_yaml.read(board_file("a: [yes, 1e3, 0o17, 2024-01-01, '~', ~, null, '', <<]\nnull: 5"))
     assert document.data == {"a": ["yes", "1e3", "0o17", "2024-01-01", "~", None, None, "", "<<"], "null": "5"}
-
-
-def test_lines_are_those_of_keys_and_items(board_file: Write) -> None:
     document = strict_yaml.read(board_file("a:\n  b: 1\n  c:\n    - x\n    - y\n"))
     assert document.lines == {(): 1, ("a",): 1, ("a", "b"): 2, ("a", "c"): 3, ("a", "c", 0): 4, ("a", "c", 1): 5}
-
-
-def test_an_error_is_placed_at_the_nearest_line_that_the_file_holds(board_file: Write) -> None:
+    depth = config.MAX_RULES_DEPTH
+    nest = "[" * (depth - 1) + "]" * (depth - 1)
+    assert str(strict_yaml.read(board_file(f"a: {nest}")).data["a"]) == nest
+    one = strict_yaml.read(board_file("a: b")).digest
+    two = strict_yaml.read(board_file("a: b # c")).digest
+    assert one != two == strict_yaml.read(board_file("a: b # c")).digest
+    assert len(one) == 64
     document = strict_yaml.read(board_file("a:\n  b: 1\n"))
     assert str(document.error(("a", "b"), "here")) == "board.yaml:2: here"
     assert str(document.error(("a", "[key]", "b", 7), "here")) == "board.yaml:2: here"
@@ -76,12 +77,6 @@ def test_deep_nesting_is_refused(board_file: Write, nest: str) -> None:
     assert deep == f"board.yaml:3: nested deeper than {config.MAX_RULES_DEPTH} levels"
     assert deeper.startswith("board.yaml:3: ")  # libyaml may have a bound of its own
     assert "nest" in deeper
-
-
-def test_nesting_up_to_the_bound_is_read(board_file: Write) -> None:
-    depth = config.MAX_RULES_DEPTH
-    nest = "[" * (depth - 1) + "]" * (depth - 1)
-    assert str(strict_yaml.read(board_file(f"a: {nest}")).data["a"]) == nest
 
 
 BYTES = {
@@ -137,10 +132,3 @@ def test_what_is_not_text_is_refused(board_file: Write, raw: bytes, line: int, m
 def test_a_folder_or_a_missing_file_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path) == f"{tmp_path}: cannot be read: Is a directory"
     assert refusal(tmp_path / "x.yaml") == f"{tmp_path / 'x.yaml'}: cannot be read: No such file or directory"
-
-
-def test_the_digest_is_that_of_the_bytes_that_were_read(board_file: Write) -> None:
-    one = strict_yaml.read(board_file("a: b")).digest
-    two = strict_yaml.read(board_file("a: b # c")).digest
-    assert one != two == strict_yaml.read(board_file("a: b # c")).digest
-    assert len(one) == 64

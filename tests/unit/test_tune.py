@@ -87,17 +87,22 @@ def test_a_large_useful_batch_is_weighed_against_experts(board: Rules) -> None:
     assert choice.chosen.images_per_s >= choice.chosen.casual_images_per_s * 0.99
 
 
-def test_executors_are_added_while_they_help(board: Rules) -> None:
+def test_executors_are_added_while_they_help_each_with_a_core(board: Rules) -> None:
     helped = choose(board, 200 * MB, scaling=(1.0, 2.0))[0]
     assert (helped.chosen.executors, helped.chosen.threads) == ({"cpu": 2}, {"cpu": 1})
     alone = choose(board, 200 * MB, scaling=(1.0, 1.0))[0]
     assert (alone.chosen.executors, alone.chosen.threads) == ({"cpu": 1}, {"cpu": 2})
     assert [point.executors for point in alone.executors] == [{"cpu": 1}, {"cpu": 2}]
+    choices = choose(board, 200 * MB, gpu=(1.0, 2.0, 3.0), scaling=(1.0, 2.0), cores=2)
+    assert all(sum(choice.chosen.executors.values()) <= 2 for choice in choices)
 
 
-def test_a_machine_too_small_for_one_expert_is_said_to_be(board: Rules) -> None:
+def test_what_is_too_small_for_one_expert_is_said_and_such_a_gpu_is_left_out(board: Rules) -> None:
     with pytest.raises(ConfigError, match="does not hold expert"):
         choose(board, 10 * MB)
+    best = choose(board, 200 * MB, gpu=(1.0, 2.0), memories=looked_at(gpu_bytes=25 * MB))[0]
+    assert best.chosen.executors == {"cpu": 1}
+    assert "0 executor(s) on cuda: 1 do not fit" in best.chosen.reasons[0]
 
 
 def test_executors_of_a_gpu_are_added_first_then_those_of_the_cpu(board: Rules) -> None:
@@ -120,17 +125,6 @@ def test_a_gpu_sets_aside_what_batches_take_and_the_split_is_that_of_the_cpu(boa
     # One core is the GPU's.
     assert (both.threads, both.workspace_bytes) == ({"cpu": 1}, {"cpu": 4 * MB})
     assert both.loaded_experts == 16
-
-
-def test_each_executor_has_a_core(board: Rules) -> None:
-    choices = choose(board, 200 * MB, gpu=(1.0, 2.0, 3.0), scaling=(1.0, 2.0), cores=2)
-    assert all(sum(choice.chosen.executors.values()) <= 2 for choice in choices)
-
-
-def test_a_gpu_too_small_is_left_out(board: Rules) -> None:
-    best = choose(board, 200 * MB, gpu=(1.0, 2.0), memories=looked_at(gpu_bytes=25 * MB))[0]
-    assert best.chosen.executors == {"cpu": 1}
-    assert "0 executor(s) on cuda: 1 do not fit" in best.chosen.reasons[0]
 
 
 def test_a_gpu_waits_for_images_that_are_decoded_slower_than_it_runs_them(board: Rules) -> None:
