@@ -14,6 +14,7 @@ from enum import StrEnum
 from math import isfinite
 from pathlib import Path
 
+from coe.config import counted
 from coe.errors import ConfigError, did_you_mean, list_few, readable
 from coe.helpers import regular
 from coe.helpers.spelling import composed
@@ -136,7 +137,7 @@ def check(parts: Sequence[PlacedPart], components: Mapping[str, object], board: 
     if unknown:
         few = list_few(f"'{name}'" for name in unknown)
         raise ConfigError(
-            f"the parts list names {len(unknown)} component(s) that board '{board}' does not have: {few}"
+            f"the parts list names {counted(len(unknown), 'component')} that board '{board}' does not have: {few}"
             f"{did_you_mean(unknown[0], components)}; correct the list, or add them to the board's rules"
         )
     if len({part.refdes for part in parts}) < len(parts):

@@ -23,6 +23,7 @@ from coe.cli.console import Progress
 from coe.cli.experts_options import PolarityOption
 from coe.cli.experts_verified import tell_gaps
 from coe.cli.options import add, argument, option
+from coe.config import counted
 from coe.errors import ConfigError, list_few
 from coe.helpers.files import replacing, writing
 from coe.helpers.strict_model import name_fault
@@ -140,7 +141,7 @@ class New(Placed):
         if not self.run_next:
             return Exit.OK
         if made.open_lines:
-            out.print(f"not run: {len(made.open_lines)} lines still need a decision")
+            out.print(f"not run before you decide {counted(len(made.open_lines), 'line')}")
             return Exit.NOT_GOOD
         status = run_commands(made)
         if rules.is_file() and tell_gaps(load(rules), StoreReader(None)) and made.learn:

@@ -14,6 +14,7 @@ from coe.bring import verification
 from coe.cli.common import counting, err, out, point_out
 from coe.cli.experts_options import InStore, WithKinds
 from coe.cli.options import OfBoard, argument, option, why_not
+from coe.config import counted
 from coe.errors import ConfigError, StoreError, list_few, sentence_of
 from coe.helpers.files import DiskFull, alone, is_full, is_other
 from coe.inspector import weights_used
@@ -78,7 +79,8 @@ class Bundle(OfBoard, InStore):
             task = bar.add_task("", total=len(names))
             packed = bundle_file.pack(target, contents, names, lambda name: bar.advance(task))
         size = config.format_bytes(packed.total_bytes)
-        out.print(f"{target}: board {board.board}, {len(experts)} experts, {len(board.references)} references, {size}")
+        references = counted(len(board.references), "reference")
+        out.print(f"{target}: board {board.board}, {counted(len(experts), 'expert')}, {references}, {size}")
 
 
 class Install(WithKinds):
@@ -108,8 +110,9 @@ class Install(WithKinds):
                 raise DiskFull(f"there is no room for {file} ({error.strerror}); make room; {state}") from error
             why = error.strerror or error
             raise StoreError(f"{error.filename or shelf.root} cannot be written: {why}; {state}") from error
+        references = counted(len(contents.references), "reference")
         out.print(
-            f"{contents.board}: {len(contents.experts)} experts and {len(contents.references)} references, each proved "
+            f"{contents.board}: {counted(len(contents.experts), 'expert')} and {references}, each checked "
             f"and run once; the board file is {folder / Path(contents.board_file).name}"
         )
 

@@ -28,6 +28,7 @@ from coe.cli.experts_reference import Reference
 from coe.cli.experts_train import Learn, Train, measures_text
 from coe.cli.experts_verified import Calibrate, Evaluate, lets_pass
 from coe.cli.options import Record, SeedOption, Size, add, argument, option
+from coe.config import counted
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError, sentence_of
 from coe.helpers.allowed_text import pattern_fault
@@ -274,7 +275,7 @@ class Synth(WithKinds):
                     # A stable choice that does not depend on the order of the rules.
                     original = originals[zlib.crc32(expert.id.encode()) % len(originals)]
                     shelf.link(expert.weights, original, labels=expert.labels)
-        out.print(f"{len(wanted)} experts made, {sum(map(len, originals_of.values()))} files")
+        out.print(f"{counted(len(wanted), 'expert')} made, {counted(sum(map(len, originals_of.values())), 'file')}")
 
 
 def _random_state(expert: Expert, seed: int, allowed: Sequence[str]) -> dict[str, torch.Tensor]:
@@ -402,7 +403,9 @@ def _kept(shelf: Store, id: str) -> tuple[Store | References, str]:
 
 def _row(manifest: Manifest | ReferenceManifest, place: Path | None) -> dict[str, Any]:
     """Return the row of a version; its files lie at `place`, or in use."""
-    measures = measures_text(manifest.metrics) if isinstance(manifest, Manifest) else f"{manifest.images} pictures"
+    measures = (
+        measures_text(manifest.metrics) if isinstance(manifest, Manifest) else counted(manifest.images, "picture")
+    )
     restored = manifest.restored if isinstance(manifest, Manifest) else 0
     was = f"version {restored} again" if restored else manifest.source
     own = [file.stat() for file in place.iterdir() if file.is_file()] if place is not None else []

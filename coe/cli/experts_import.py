@@ -29,6 +29,7 @@ from coe.cli.experts_options import Described
 from coe.cli.experts_train import described
 from coe.cli.experts_verified import tell
 from coe.cli.options import argument, option
+from coe.config import counted
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError, list_few, readable, sentence_of
 from coe.helpers import regular
@@ -248,7 +249,7 @@ class Import(Described):
                 continue
             else:
                 imported.append(name)
-        out.print(f"{len(imported)} of {len(files)} files imported")
+        out.print(f"{len(imported)} of {counted(len(files), 'file')} imported")
         is_judged = not imported or self._judge_all(board, imported)
         is_drafted = self.as_backbone or not imported or self.board or self._write_draft(board, imported)
         return Exit.OK if len(imported) == len(files) and is_judged and is_drafted else Exit.NOT_GOOD

@@ -15,6 +15,7 @@ from coe.cli.common import Exit, complain, counting, err, out, point_out
 from coe.cli.console import Progress, words
 from coe.cli.options import A_BOARD, Options, Record, SeedOption, argument, option, words_of
 from coe.cli.placing import Placing, notes
+from coe.config import counted
 from coe.core import Result
 from coe.errors import ConfigError
 from coe.helpers.files import replacing, writing
@@ -57,8 +58,10 @@ class Split(Options):
         for one in rows:
             counts.setdefault((one.component, one.label), Counter())[one.purpose] += 1
         if before is not None and (gone := sorted(set(before.rows) - {composed(one.name) for one in rows})):
-            point_out("note", f"{len(gone)} pictures are not there any more, such as {gone[0]}")
-        out.print(f"{photos / SPLIT}: {len(rows)} pictures in {len({one.part for one in rows})} groups")
+            point_out("note", f"{counted(len(gone), 'picture')} missing, such as {gone[0]}")
+        out.print(
+            f"{photos / SPLIT}: {counted(len(rows), 'picture')} in {counted(len({one.part for one in rows}), 'group')}"
+        )
         return Record(
             [
                 {"component": component, "label": label, **{f"to {each}": of[each] for each in Purpose}}
@@ -111,9 +114,11 @@ class Boxes(Options):
         for note, count in findings.notes.items():
             point_out("note", f"{count} {note}")
         sheet.save(to / SHEET)
-        out.print(f"{form}: {len(marked.pictures)} pictures, {sum(counts.values())} boxes")
+        out.print(
+            f"{form}: {counted(len(marked.pictures), 'picture')}, {counted(sum(counts.values()), 'box', 'boxes')}"
+        )
         next_command = f"coe-experts train BOARD/NAME --kind yolov5n --data {data}"
-        out.print(f"confirm by {to / SHEET} ({shown} pictures), then: {next_command}")
+        out.print(f"confirm by {to / SHEET} ({counted(shown, 'picture')}), then: {next_command}")
         rows = [{"label": label, "boxes": counts[label], "pictures": on[label]} for label in marked.labels]
         return Record([*rows, {"label": "(no box: good)", "boxes": 0, "pictures": good}])
 
@@ -162,7 +167,7 @@ class Overlay(Placing):
             out.print(f"{result.request.refdes}: {result.findings[0].doubt}")
         residual = "held" if location.residual_um is None else f"residual {location.residual_um:.1f} um"
         out.print(
-            f"{len(layout.sites)} components, {residual}, {location.fit.um_per_pixel:.4f} um a "
+            f"{counted(len(layout.sites), 'component')}, {residual}, {location.fit.um_per_pixel:.4f} um a "
             f"pixel, turned by {location.fit.turn_deg:.2f} degrees; look at {to}"
         )
         return Exit.NOT_GOOD if refused else Exit.OK
@@ -218,7 +223,7 @@ class Crop(Placing):
                         Image.fromarray(np.ascontiguousarray(np.asarray(one.image)[:, :, ::-1])).save(file, "PNG")
                 cut[one.component] += 1
         for reason, number in lost.items():
-            complain(f"{reason} ({number} components)")
+            complain(f"{reason} ({counted(number, 'component')})")
         there = f"; {present} were there already, and stay" if present else ""
         out.print(f"{self.to}: {cut.total()} crops of {len({item.path for item in boards.items})} pictures{there}")
         rows = [{"component": component, "crops": number} for component, number in sorted(cut.items())]

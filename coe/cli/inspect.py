@@ -270,23 +270,25 @@ def show(summary: Summary, report: Path | None) -> None:
         out.print()
     run_, total = summary.run, summary.total
     out.print(
-        f"{total.images} images in {run_.wall_s:.1f} s ({run_.images_per_s:.1f} images/s): {total.ok} OK, "
+        f"{counted(total.images, 'image')} in {run_.wall_s:.1f} s ({run_.images_per_s:.1f} images/s): {total.ok} OK, "
         f"{total.ng} NG, {total.review} REVIEW, {total.errors} not inspected; {run_.switches} switches, peak "
         f"{config.format_bytes(run_.peak_reserved_bytes)} of {config.format_bytes(run_.budget_bytes)}"
     )
     out.print(_completeness(summary))
     boards = f"board FPY {_share(summary.boards_ok, summary.boards_decided, 'boards')}; " if summary.boards else ""
-    bare = f"; {summary.without_serial} images have no serial and belong to no board" if summary.without_serial else ""
+    bare = (
+        f"; {counted(summary.without_serial, 'image')} without a serial, on no board" if summary.without_serial else ""
+    )
     out.print(f"{boards}good images {_share(total.ok, total.images, 'images')}{bare}")
     if run_.precision != FULL or summary.looks.escalated:
         out.print(f"precision {run_.precision}: {summary.looks}")
     if skipped := summary.skipped_boards:
         names = list_few(skipped, _NAMED)
-        sentence = f"{len(skipped)} boards with bad marks were not inspected: {names}"
+        sentence = f"not inspected because of bad marks: {counted(len(skipped), 'board')}, {names}"
         point_out("skipped", sentence, out)
     if summary.late:
-        boards = f", of {len(summary.late_boards)} boards" if summary.late_boards else ""
-        late = f"{summary.late} results came after they were due{boards}"
+        boards = f", of {counted(len(summary.late_boards), 'board')}" if summary.late_boards else ""
+        late = f"{counted(summary.late, 'result')} after the due time{boards}"
         point_out("late", late, out)
     if run_.pace >= config.PACE_STEP:
         slower = (
@@ -310,7 +312,7 @@ def _completeness(summary: Summary) -> Text:
         return styled((f"each part has a picture, by {summary.completeness}", ""))
     boards = (f"{serial or 'no serial'} ({list_few(places, _NAMED)})" for serial, places in summary.incomplete.items())
     few = list_few(boards, _NAMED)
-    lack = f" {len(summary.incomplete)} boards lack pictures, by {summary.completeness}: {few}"
+    lack = f" pictures are missing of {counted(len(summary.incomplete), 'board')}, by {summary.completeness}: {few}"
     return styled(("incomplete:", "yellow"), lack)
 
 

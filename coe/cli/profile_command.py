@@ -13,7 +13,7 @@ from coe.board import rules
 from coe.cli.common import application, err, out, point_out, run, show
 from coe.cli.console import Progress, styled, words
 from coe.cli.options import OnLine, Share, Size, add, option
-from coe.config import format_bytes
+from coe.config import counted, format_bytes
 from coe.errors import ConfigError, did_you_mean
 from coe.inspector import profile
 from coe.inspector.line_options import Door, LineOptions
@@ -170,7 +170,7 @@ def _show(stored: Profile, board: BoardProfile, place: Path, plot: Path | None) 
     show(list(map(_kind, stored.kinds)))
     chosen = board.chosen
     executors = ", ".join(
-        f"{device}={number}" + (f" of {chosen.threads[device]} thread(s)" if device in chosen.threads else "")
+        f"{device}={number}" + (f" of {counted(chosen.threads[device], 'thread')}" if device in chosen.threads else "")
         for device, number in chosen.executors.items()
     )
     budgets = [(board.memory_bytes, ""), (board.device_bytes, " of the GPU"), (board.host_bytes, " for copies")]

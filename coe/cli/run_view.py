@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TimeRemainingColumn
 
 from coe.cli.common import err, point_out
 from coe.cli.console import COLOURS, Progress, styled, words
+from coe.config import counted
 from coe.errors import list_few
 from coe.results.closing_boards import ClosedBoard
 from coe.results.metrics import Metrics
@@ -48,7 +49,7 @@ class RunView:
 def _sentence(board: ClosedBoard) -> str:
     lacking = f", no picture of {list_few(board.lacking, 10)}" if board.lacking else ""
     errors = f", {board.not_inspected} not inspected" if board.not_inspected else ""
-    return f"{board.serial}: {board.pictures} pictures, {board.closed}{lacking}{errors}"
+    return f"{board.serial}: {counted(board.pictures, 'picture')}, {board.closed}{lacking}{errors}"
 
 
 class RunProgress:

@@ -22,6 +22,7 @@ from coe.cluster.decisions.head_events import BoxLost
 from coe.cluster.head_thread import BoxOpened, BoxReported, ExpertPlacer, HeadDriver, HeadInput, ImageArrived
 from coe.cluster.links import Boxes, BoxGone, Link, NotCarried, Say, check_same
 from coe.cluster.messages import CarriedImage
+from coe.config import counted
 from coe.core import Failure, FailureKind, Request
 from coe.errors import ConfigError, ImageError, sentence_of
 from coe.helpers.timely import in_time
@@ -172,7 +173,7 @@ class ClusterEngine(LineEngine[HeadInput, Job]):
                     raise self._watching_failed
                 if isinstance(event, BoxOpened):
                     self._listen(event.link)
-                    self._say(f"{event.link.id} has joined; {len(self._driver.links)} boxes")
+                    self._say(f"{event.link.id} has joined; {counted(len(self._driver.links), 'box', 'boxes')}")
             self._driver.flush()
             flushed_s = time.monotonic()
             if not self._has_initial and self._driver.is_settled:

@@ -14,6 +14,7 @@ from coe.board import parts_list, rules
 from coe.board.graph import follows
 from coe.board.rules import Rules
 from coe.board.union import union
+from coe.config import counted
 from coe.core import FULL, Expert
 from coe.errors import ConfigError
 from coe.inspector import line_devices, line_references, precision, weights_used
@@ -320,7 +321,7 @@ def _prove(assembly: Assembly, experts: Sequence[Expert]) -> None:
     files = {(file := weights(assembly.store, expert)).path: file for expert in experts}
     unread = {path: file for path, file in files.items() if identity(path) not in assembly.proved}
     if unread:
-        assembly.options.say(f"reading the weights of {len(unread)} experts, to prove them")
+        assembly.options.say(f"reading the weights of {counted(len(unread), 'expert')}, to check them")
     for path, file in unread.items():
         seen = identity(path)
         variant = next((variant for variant in file.manifest.variants if variant == file.expert.variant), None)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from coe import config
 from coe.board.rules import Rules
-from coe.config import format_bytes
+from coe.config import counted, format_bytes
 from coe.core import Expert
 from coe.errors import BoardsClash, ConfigError
 from coe.helpers import system
@@ -228,16 +228,16 @@ def plan(
             images = f" after {format_bytes(images_bytes)} for images under way" if images_bytes else ""
             advice = f"give at least {enough}" + (", or fewer executors" if count > 1 else "")
             raise ConfigError(
-                f"a memory budget of {format_bytes(memory_bytes)} for {count} executor(s) {small}, because each has "
-                f"{format_bytes(max(0, capacity))} of it{images}; {advice}"
+                f"a memory budget of {format_bytes(memory_bytes)} for {counted(count, 'executor')} {small}, because "
+                f"each has {format_bytes(max(0, capacity))} of it{images}; {advice}"
             ) from None
         if loaded is not None and workspace != wanted:
             single = max(costs(device, expert).batch_bytes(1) for expert in experts)
             an_expert = score_bytes(1, sizes) / count
             raise ConfigError(
-                f"{loaded:g} loaded experts are not possible with {format_bytes(memory_bytes)} for {count} "
-                "executor(s), because each holds the largest expert and the activations of one image; give "
-                f"{math.ceil(10 * max(sizes.values()) / an_expert) / 10:g} to "
+                f"{loaded:g} loaded experts are not possible with {format_bytes(memory_bytes)} for "
+                f"{counted(count, 'executor')}: each holds the largest expert and the activations of one image; "
+                f"give {math.ceil(10 * max(sizes.values()) / an_expert) / 10:g} to "
                 f"{math.floor(10 * (capacity - single) / an_expert) / 10:g}"
             )
         for index in range(number):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coe.board.rules import Rules
-from coe.config import format_bytes
+from coe.config import counted, format_bytes
 from coe.core import FULL, Expert
 from coe.errors import ConfigError, did_you_mean
 from coe.inspector import profile
@@ -212,8 +212,8 @@ class ProfiledMachine(SimulatedMachine):
         kind = self.profile.kind(expert.kind, device, self.threads[device])
         if kind is None:
             raise ConfigError(
-                f"{self.name} has no cost of kind '{expert.kind}' on {device} with {self.threads[device]} thread(s), "
-                f"which expert '{expert.id}' needs; run coe-profile again"
+                f"{self.name} has no cost of kind '{expert.kind}' on {device} with "
+                f"{counted(self.threads[device], 'thread')}, which expert '{expert.id}' needs; run coe-profile again"
             )
         number, scaling = self.board.chosen.executors[device], self.scaling[device]
         together = scaling[min(number, len(scaling)) - 1]

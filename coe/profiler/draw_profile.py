@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from coe.config import format_bytes
+from coe.config import counted, format_bytes
 from coe.errors import ConfigError, did_you_mean
 from coe.inspector.profile import BoardProfile, KindProfile, Profile, WindowPoint
 from coe.profiler.search import MARGIN
@@ -179,7 +179,7 @@ def _choice(axes: Axes, profile: Profile, board: BoardProfile) -> None:
     lines = [line for text in sentences for line in wrap(text, 92, initial_indent="• ", subsequent_indent="   ")]
     if len(lines) > 17:
         lines = [*lines[:16], "…"]
-    lines.append(f"made {profile.made} on {profile.machine.cores} core(s), {profile.machine.gpu or 'no GPU'}")
+    lines.append(f"made {profile.made} on {counted(profile.machine.cores, 'core')}, {profile.machine.gpu or 'no GPU'}")
     axes.text(
         0, 0.98, "\n".join(lines), transform=axes.transAxes, va="top", fontsize=NORMAL - 0.5, color=INK,
         linespacing=1.45, parse_math=False,
@@ -250,7 +250,7 @@ def labels(kinds: Sequence[KindProfile]) -> list[str]:
             kind.backend,
             kind.precision,
             f"{kind.input_size} px",
-            f"{kind.threads} thread(s)" if kind.device == "cpu" else "",
+            counted(kind.threads, "thread") if kind.device == "cpu" else "",
         )
         for kind in kinds
     ]

@@ -19,6 +19,7 @@ from typing import Literal
 
 import numpy as np
 
+from coe.config import counted
 from coe.core import FULL, Expert
 from coe.errors import ConfigError, ImageError
 from coe.helpers import regular
@@ -73,7 +74,7 @@ class Target:
         if self.device == "cuda":
             return f"{kind} on the GPU"
         way = "" if self.precision == FULL else f", {self.backend} {self.precision}"
-        return f"{kind}, {self.threads} thread(s){way}"
+        return f"{kind}, {counted(self.threads, 'thread')}{way}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from statistics import LinearRegression, linear_regression
 
+from coe.config import counted
 from coe.errors import ConfigError
 from coe.inspector.profile import ExecutorsPoint, WindowPoint
 
@@ -257,7 +258,7 @@ def search_executors(
                 why = f"with {number} throughput is {abs(change):.1%} {'lower' if change < 0 else 'higher'}"
                 break
             chosen, best = numbers, speed
-        reasons.append(f"{chosen.get(device, 0)} executor(s) on {device}: {why}")
+        reasons.append(f"{counted(chosen.get(device, 0), 'executor')} on {device}: {why}")
     if not chosen:
         raise ConfigError(_NOTHING_FITS)
     return ExecutorSearch(tuple(points), chosen, "; ".join(reasons))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from random import Random
 
-from coe.config import format_bytes
+from coe.config import counted, format_bytes
 from coe.core import Request
 from coe.errors import ConfigError
 from coe.inspector.measuring import profiled_cost
@@ -176,7 +176,7 @@ class Setup:
             together = scaling[min(number, len(scaling)) - 1] if scaling else number
             for expert in self.search.site.board.experts.values():
                 kind = self.search.profile.kind(expert.kind, device, threads)
-                assert kind is not None, f"{expert.kind} was not measured on {device} with {threads} thread(s)"
+                assert kind is not None, f"{expert.kind} was not measured on {device} with {counted(threads, 'thread')}"
                 cost = profiled_cost(kind, expert, self.search.file_bytes[expert.id])
                 costs[device, expert.id] = with_decoding(cost, kind, together, self.search.cores)
         return CostTable(costs)

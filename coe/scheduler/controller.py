@@ -14,6 +14,7 @@ from coe import config
 from coe.board.graph import ExpertGraph
 from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
+from coe.config import counted
 from coe.core import Batch, Failure, FailureKind, Finding, Stage, added
 from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog
@@ -290,7 +291,7 @@ class Controller:
         executor = self._executor(event.executor)
         images = len(executor.batch.stages) if executor.batch is not None else len(event.findings)
         if len(event.findings) != images:
-            reason = f"it gave {len(event.findings)} finding(s) for {images} image(s)"
+            reason = f"it gave {counted(len(event.findings), 'finding')} for {counted(images, 'image')}"
             self._run_failed(RunFailed(event.executor, reason), now)
             return
         flight = executor.end()

@@ -95,7 +95,7 @@ def test_boards_change_while_images_are_under_way_and_the_run_replays(folder: Pa
         results = [future.result() for future in futures]
     # Nothing is measured, because the line knows what experts of these architectures cost.
     told = [sentence for sentence in told if not sentence.startswith("warning: ")]
-    assert told == [f"reading the weights of {number} experts, to prove them" for number in (1, 3)]
+    assert told == [f"reading the weights of {weights}, to check them" for weights in ("1 expert", "3 experts")]
     count = len(pictures)
     expected = {board: alone(folder, of_board) for board, of_board in images.items()}
     for board, part in (

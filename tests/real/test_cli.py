@@ -66,7 +66,7 @@ def test_boards_that_are_late_are_named_and_counted(inspect, tmp_path, capsys):
     said = capsys.readouterr()
     assert "late: SN1 " in said.err
     assert "late: SN2 " in said.err
-    assert "late: 12 results came after they were due, of 2 boards" in said.out
+    assert "late: 12 results after the due time, of 2 boards" in said.out
 
 
 def test_a_run_leaves_all_its_files(inspect, tmp_path, capsys):

@@ -47,7 +47,7 @@ def test_the_first_verdict_comes_while_the_pools_still_fill(tiny):
 
 def test_a_list_of_another_board_is_refused_at_once(tiny, tmp_path, call):
     board, store = tiny
-    with pytest.raises(ConfigError, match="names 1 component\\(s\\) that board 'tiny' does not have: 'Z'"):
+    with pytest.raises(ConfigError, match="names 1 component that board 'tiny' does not have: 'Z'"):
         Inspector(board, store=store, parts=[PlacedPart("Z", "R1")])
     with pytest.raises(ConfigError, match="give the path of a parts list, or a list of PlacedPart"):
         Inspector(board, store=store, parts=[("R1", "A")])
@@ -59,4 +59,4 @@ def test_a_list_of_another_board_is_refused_at_once(tiny, tmp_path, call):
         "--board", board, "--store", store, "--images", tmp_path, "--parts", tmp_path / "parts.csv", command=inspect
     )
     assert said.status == 2
-    assert "the parts list names 1 component(s) that board 'tiny' does not have: 'Z'" in said.words
+    assert "the parts list names 1 component that board 'tiny' does not have: 'Z'" in said.words

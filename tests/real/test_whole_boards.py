@@ -96,7 +96,7 @@ def test_a_unit_with_a_bad_mark_is_skipped_by_name_and_never_ok(tiny, tmp_path: 
     at = ("--images", tmp_path / "boards", "--out", tmp_path / "run")
     said = call("--board", board, "--store", store, *line, *at, *placed, command=inspect)
     assert said.status == 1
-    assert "skipped: 1 boards with bad marks were not inspected: S1-r1c2" in " ".join(said.out.split())
+    assert "skipped: not inspected because of bad marks: 1 board, S1-r1c2" in " ".join(said.out.split())
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert (summary["skipped"], summary["skipped_boards"]) == (1, ["S1-r1c2"])
     assert (summary["boards_decided"], summary["errors"], summary["images"]) == (1, 0, 1)

@@ -137,7 +137,7 @@ def test_a_kind_that_says_too_few_or_too_many_findings_fails_its_own_images_alon
 
     line.controller.handle = shortened
     line.run()
-    sentence = "expert 'a' failed: it gave 0 finding(s) for 1 image(s)"
+    sentence = "expert 'a' failed: it gave 0 findings for 1 image"
     assert errors_of(line) == {0: None, 1: sentence, 2: sentence, 3: sentence, 4: None}
 
 

@@ -87,7 +87,7 @@ def test_errors_that_the_page_of_the_api_names_come_with_the_package() -> None:
 
 @pytest.mark.parametrize("count", [1, 6, 13])
 def test_a_legend_of_long_names_stays_on_the_sheet(count: int) -> None:
-    figure, name = sheet((12.5, 4.0), None), "resnet101, onnxruntime, bf16, 224 px, {} thread(s)"
+    figure, name = sheet((12.5, 4.0), None), "resnet101, onnxruntime, bf16, 224 px, {} threads"
     head(figure, "title", [Line2D([], [], label=name.format(index)) for index in range(count)])
     figure.draw_without_rendering()
     (legend,) = figure.legends

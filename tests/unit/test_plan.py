@@ -58,7 +58,7 @@ def test_what_has_no_room_or_no_cost_is_named_with_what_is_enough() -> None:
     with pytest.raises(ConfigError) as caught:
         plan({"cpu": 2}, 100 * MIB, ["a", "big"], table(a=cost(10), big=cost(60, activation=3)))
     assert str(caught.value) == (
-        "a memory budget of 100.0 MiB for 2 executor(s) does not hold expert 'big' (60.0 MiB) and the activations of "
+        "a memory budget of 100.0 MiB for 2 executors does not hold expert 'big' (60.0 MiB) and the activations of "
         "one image (3.0 MiB), because each has 50.0 MiB of it; give at least 126MiB, or fewer executors"
     )
     with pytest.raises(ConfigError) as caught:

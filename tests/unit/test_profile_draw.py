@@ -100,8 +100,8 @@ def test_labels_say_what_is_not_the_same_of_all() -> None:
     assert len(labels(FOUR)[3]) < 45
     # Executors of a GPU have no threads to speak of.
     assert labels([kind("a"), kind("a", threads=1), kind("a", device="cuda", threads=1)]) == [
-        "a, cpu, 2 thread(s)",
-        "a, cpu, 1 thread(s)",
+        "a, cpu, 2 threads",
+        "a, cpu, 1 thread",
         "a, cuda",
     ]
 

@@ -204,7 +204,7 @@ def test_the_first_device_rises_then_the_next_beside_it() -> None:
     assert seen == list(table)
     assert [point.images_per_s for point in search.points] == list(table.values())
     assert search.reason == (
-        "3 executor(s) on g: with 4 throughput is 0.6% higher; 1 executor(s) on c: with 2 throughput is 5.6% lower"
+        "3 executors on g: with 4 throughput is 0.6% higher; 1 executor on c: with 2 throughput is 5.6% lower"
     )
 
 

@@ -102,7 +102,7 @@ def test_what_is_too_small_for_one_expert_is_said_and_such_a_gpu_is_left_out(boa
         choose(board, 10 * MB)
     best = choose(board, 200 * MB, gpu=(1.0, 2.0), memories=looked_at(gpu_bytes=25 * MB))[0]
     assert best.chosen.executors == {"cpu": 1}
-    assert "0 executor(s) on cuda: 1 do not fit" in best.chosen.reasons[0]
+    assert "0 executors on cuda: 1 do not fit" in best.chosen.reasons[0]
 
 
 def test_executors_of_a_gpu_are_added_first_then_those_of_the_cpu(board: Rules) -> None:
