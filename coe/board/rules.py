@@ -329,6 +329,9 @@ def find(board: str | Path) -> Path:
             return found[0]
         known += [path.stem.removeprefix("board_") for path in there if not calibration_file.is_calibration(path)]
     where = ", ".join(str(folder) for folder in _folders())
+    if os.path.isdir(path):
+        make = f"coe-board new NAME --photos {board} --run"
+        raise RulesError(f"no board file for '{board}' in {where}; to make a board from photographs in it: {make}")
     raise RulesError(f"no board file for '{board}' in {where}{did_you_mean(str(board), known)}")
 
 

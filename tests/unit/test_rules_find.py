@@ -58,6 +58,12 @@ def test_a_path_that_is_no_file_is_said_so(path: str) -> None:
         rules.load(path)
 
 
+def test_a_folder_of_photographs_leads_to_the_command_that_makes_a_board_of_it() -> None:
+    Path("photos").mkdir()
+    with pytest.raises(RulesError, match=r"coe-board new NAME --photos photos --run$"):
+        rules.load("photos")
+
+
 def test_a_name_that_is_not_found_names_the_folders_and_what_there_is(places: Path) -> None:
     write(places / "site" / "board_mainboard.yaml", "m")
     with pytest.raises(RulesError) as caught:
