@@ -285,7 +285,7 @@ def _tell(component: str, found: Sequence[Photograph], results: Sequence[CrossVa
     show(rows)
     out.print(f"{component}: {best.candidate.name} is taken: {choosing.why(best, results, found)}")
     if all(one.good for one in found):
-        out.print(f"{component}: how many bad parts escape, nobody knows: there is no picture of one")
+        out.print(f"{component}: the escape rate is unknown: there is no picture of a bad part")
     else:
         out.print(f"{component}: {BOUNDS}")
     for other in results:

@@ -36,13 +36,9 @@ _PLAIN_WORDS = (
     ("could not find expected ':'", True, "this line has no `key: value`"),
     ("<document start>", False, "what stands above this line is no entry of the form `key: value`"),
     ("unknown escape|hexdec", False, "a backslash in double quotes begins a code; put such a text in single quotes"),
-    ("found unexpected ':'", False, "a colon needs a space behind it"),
-    ("cannot start any token", False, f"a word begins with a sign that YAML keeps for itself, as @ or %; {_QUOTES}"),
-    (
-        _STRUCTURE,
-        False,
-        f"this line is indented otherwise than those it belongs to, or has a colon too many; {_QUOTES}",
-    ),
+    ("found unexpected ':'", False, "a colon needs a space after it"),
+    ("cannot start any token", False, f"a word begins with a character that YAML reserves, such as @ or %; {_QUOTES}"),
+    (_STRUCTURE, False, f"this line is indented differently from its neighbours, or has a colon too many; {_QUOTES}"),
     ("single document", False, "another document begins here; a file has one"),
 )
 """What the reader's words mean, and whether the fault is where the reader began, not where it noticed it."""

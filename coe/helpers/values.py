@@ -89,7 +89,7 @@ def flag(name: str, value: object) -> bool:
 def text(name: str, value: object) -> str:
     """Return a text; raises ConfigError for anything else."""
     if not isinstance(value, str):
-        raise ConfigError(f"{name}={shown(value)}: give a text, not a {type(value).__name__}")
+        raise ConfigError(f"{name}={shown(value)}: give a text, not {type(value).__name__}")
     return value
 
 

@@ -145,14 +145,14 @@ def warnings(outcome: ExpertCalibration) -> list[str]:
     told = []
     if len(choice.by_label) > 1 and wanted.goal is Goal.ESCAPES:
         told = [
-            f"of '{label}' {rate.events} of {rate.trials} escape: the rate holds for all bad parts together, as there "
-            "are in the pictures"
+            f"of '{label}' {rate.events} of {rate.trials} escape: the rate holds for all bad parts together, "
+            "in the proportions of the pictures"
             for label, rate in choice.by_label.items()
             if rate.share > wanted.rate
         ]
     if curve.unseen:
         names = ", ".join(f"'{label}'" for label in curve.unseen)
-        told.append(f"no picture shows {names}: nobody knows how many of these escape")
+        told.append(f"no picture shows {names}: how many of these escape is unknown")
     return told
 
 

@@ -91,9 +91,9 @@ def _scores_of_steps(before: Rules, after: Rules, changed: Mapping[str, StatedSc
                 first.append(name)
         scale = "; its scores have another scale now, so check it" if rescaled else ""
         if least:
-            yield (f"{id}: `min_score` of {list_few(least)} still counts, too{scale}")
+            yield (f"{id}: `min_score` of {list_few(least)} still applies, too{scale}")
         if first:
-            yield f"{id}: `min_scores` of {list_few(first)} count in the place of those written here{scale}"
+            yield f"{id}: `min_scores` of {list_few(first)} apply instead of those written here{scale}"
 
 
 @contextmanager

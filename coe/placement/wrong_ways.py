@@ -43,8 +43,8 @@ def warnings_of(layout: Layout) -> tuple[str, ...]:
     """Return what a person must know before boards are cut by a layout, a sentence for each way to lie wrong."""
     if blind_to(layout) == (_UNHELD,):
         return (
-            "no fiducials tell where the board lies: one that its fixture does not hold in its place is cut wrong, and "
-            "nobody notices; name a landmark in the board recipe, which must be there",
+            "no fiducials locate the board: one that has moved in its fixture is cut wrong, unnoticed; add a landmark "
+            "to the board recipe, which must be there",
         )
     what = "landmark lies" if layout.recipe.held else "fiducials lie"
     moved = tuple(

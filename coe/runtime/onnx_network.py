@@ -118,7 +118,7 @@ def nesting(outputs: Any) -> Any:
             return {type(outputs).__name__: [nesting(part) for part in outputs]}
         case dict():
             return {"dict": [[key, nesting(part)] for key, part in outputs.items()]}
-    raise TypeError(f"a network answers tensors, bare or in tuples, lists or dicts, not a {type(outputs).__name__}")
+    raise TypeError(f"a network answers tensors, bare or in tuples, lists or dicts, not {type(outputs).__name__}")
 
 
 def nested(said: Any, tensors: Iterator[torch.Tensor]) -> Any:

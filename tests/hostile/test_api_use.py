@@ -75,7 +75,7 @@ WAYS = pytest.mark.parametrize("ask", [by_submit, by_inspect, by_stream])
 )
 def test_what_is_no_word_is_said(line: Inspector, ask: Ask, words: dict[str, object]) -> None:
     ((word, value),) = words.items()
-    with pytest.raises(ConfigError, match=f"^{word}=.*: give a text, not a {type(value).__name__}"):
+    with pytest.raises(ConfigError, match=f"^{word}=.*: give a text, not {type(value).__name__}"):
         ask(line, LIGHT, **{"component": "C"} | words)
 
 

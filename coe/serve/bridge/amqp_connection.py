@@ -94,7 +94,7 @@ class AmqpConnection(SinkConnection):
         try:
             delivery = self._sender.send(self._envelope(message))
         except _FAILURES as error:
-            raise self._failure("cannot be told", error) from error
+            raise self._failure("cannot be sent to", error) from error
         # A connection that ends in between leaves the message without an answer, and raises nothing.
         if delivery.remote_state != Delivery.ACCEPTED:
             raise SinkFailed(f"{self._settings.address} did not accept a message ({delivery.remote_state})")

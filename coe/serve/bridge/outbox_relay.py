@@ -143,7 +143,7 @@ class OutboxRelay:
             try:
                 self._say(self._sink, Sign.ENDING, replace(self._status, at_us=now_us()))
             except Exception as error:  # nothing waits for it any more
-                _log.warning("sink '%s' was not told that the station goes: %s", self._name, error)
+                _log.warning("sink '%s' was not notified that the station stops: %s", self._name, error)
 
     def _say(self, sink: Sink, sign: Sign, status: StationStatus) -> None:
         if (message := sink.format.sign(sign, status)) is not None:
@@ -181,7 +181,7 @@ class OutboxRelay:
 
     def _note(self, why: str) -> None:
         name = self._name
-        message = f"sink '{name}' cannot be told: {why}; its messages wait"
+        message = f"delivery to sink '{name}' failed: {why}; its messages stay queued"
         with self._database.writing() as connection:
             fault_log.note(connection, NewFault(Process.WEB, FaultKind.SINK, message, name), now_us())
             for oldest in outbox.waiting(connection, name, limit=1):

@@ -92,7 +92,7 @@ class WebhookConnection(SinkConnection):
             raise SinkFailed(f"{host}:{url.port} does not answer in time") from error
         except (httpx.HTTPError, OSError) as error:
             self.close()
-            raise SinkFailed(f"{host}:{url.port} cannot be told: {_cause(error)}") from error
+            raise SinkFailed(f"{host}:{url.port} cannot be reached: {_cause(error)}") from error
         if 300 <= status < 400:
             raise SinkFailed(f"{host} redirects (status {status}), which is not followed; correct the URL")
         if not 200 <= status < 300:

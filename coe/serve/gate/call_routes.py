@@ -203,7 +203,7 @@ def _reserve(visit: Visit, connection: Connection, lasts_s: int) -> None:
         201: "the word was added",
         409: "another person looks at the call",
         412: "the call has changed",
-        422: "a part that nobody saw is neither good nor accepted",
+        422: "an unseen part is neither good nor accepted",
         428: "If-Match is missing",
     },
     sends=_WORD,

@@ -165,13 +165,13 @@ def _metrics(connection: Connection, gate: Gate) -> list[Metric]:
     return [
         _counter("coe_boards_decided", "Boards by the verdict of their decision.", decided, "verdict"),
         _gauge("coe_boards_undecided", "Boards that wait for their decision.", {"": undecided}),
-        _gauge("coe_calls_open", "Calls that nobody has answered.", {"": open_calls}),
+        _gauge("coe_calls_open", "Unanswered calls.", {"": open_calls}),
         _gauge("coe_faults_open", "Open faults.", {"": len(gate.open_faults(connection))}),
         _gauge("coe_disk_free_ratio", "Share of the disk of the data folder that is free.", disk),
         _counter("coe_events", "Events that were appended.", {"": events}),
         _gauge("coe_intake_open", "1 if boards are accepted.", {"": is_open}),
         _gauge("coe_line_state", "1 for the state of the line.", {line: 1}, "state"),
-        _gauge("coe_outbox_waiting", "Events that a sink has not been told.", waiting, "sink"),
+        _gauge("coe_outbox_waiting", "Undelivered events of a sink.", waiting, "sink"),
         _gauge("coe_outbox_oldest_seconds", "Age of the oldest such event.", oldest, "sink"),
         _gauge("coe_heartbeat_age_seconds", "Time since a process gave a sign of life.", ages, "process"),
     ]

@@ -70,7 +70,7 @@ class WindowQuery(StrictModel):
 
     hours: Annotated[int, Field(ge=1, le=MOST_HOURS, description="how many whole hours to look back"), DIGITS] = HOURS
     until: Annotated[Moment, Field(description="the end, in UTC or with its offset; else now")] = None
-    since: Annotated[Moment, Field(description="the beginning, in the place of `hours`")] = None
+    since: Annotated[Moment, Field(description="the beginning, instead of `hours`")] = None
     recipe: Annotated[str, Field(description="only boards of this recipe")] = ""
 
 

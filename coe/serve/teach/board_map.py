@@ -129,7 +129,7 @@ def through(draft: BoardDraft, seen: Mapping[str, Sequence[float]]) -> Fit:
 def _pairs(draft: BoardDraft, seen: Mapping[str, Sequence[float]]) -> tuple[Numbers, Numbers]:
     found = marks_of(seen, planned(draft))
     if len(found) < 2:
-        raise ConfigError("show two points, or four where the camera looks aslant")
+        raise ConfigError("show two points, or four if the camera is tilted")
     mm, pixels = np.array(list(found)), np.array(list(found.values()))
     return mm, pixels
 
