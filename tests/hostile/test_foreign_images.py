@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
 from coe.errors import ConfigError, ImageError
 from coe.pictures.image_source import ImageSource
@@ -71,18 +71,6 @@ def test_each_form_gives_the_pixels(image: Any, order: Any) -> None:
 def test_a_pillow_image_is_what_pillow_shows(mode: str) -> None:
     picture = Image.fromarray(RGB).convert(mode)
     np.testing.assert_array_equal(ImageSource.of(picture).decode(), np.asarray(picture.convert("RGB")))
-
-
-@pytest.mark.parametrize("turn", range(2, 9))
-def test_a_turn_in_the_exif_block_counts_as_in_a_file(turn: int) -> None:
-    exif = Image.Exif()
-    exif[274] = turn
-    data = saved("PNG", exif=exif)
-    loaded = opened(data)
-    loaded.load()
-    upright = np.asarray(ImageOps.exif_transpose(opened(data)))
-    for image in (data, opened(data), loaded):
-        np.testing.assert_array_equal(ImageSource.of(image).decode(), upright)
 
 
 def test_a_damaged_jpeg_that_pillow_has_opened_is_refused() -> None:

@@ -176,17 +176,6 @@ def test_a_path_that_is_none_is_refused_by_how_it_is_written(name: str) -> None:
     assert set(sys.modules) == known
 
 
-WORDS = ["", "resnet", "resnet 18", "RESNET18", "line7.Kind", "a" * 10_000, "\x1b[31m", "[/x]", "\0"]
-
-
-@pytest.mark.parametrize("name", WORDS, ids=lambda word: f"{word!r:.20}")
-def test_a_word_that_is_no_kind_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="there is no kind") as refused:
-        kinds.resolve(name, ["line7"])
-    assert len(str(refused.value)) < 300
-    assert str(refused.value).isprintable()
-
-
 @pytest.mark.parametrize(("gone", "instead"), [("good", "patch"), ("patch-resnet18", "patch")])
 def test_a_kind_of_before_names_the_kind_to_train_instead(gone: str, instead: str) -> None:
     with pytest.raises(ConfigError, match=f"'{gone}' .* '{instead}'.*coe-experts train"):

@@ -424,20 +424,6 @@ CHANGES = [vanish, into(folder), into(pipe), into(circle), device, link_to_nothi
 NAME = "SN0/R0__A.png"
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_a_picture_that_changes_before_its_turn_is_an_error_alone(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
-) -> None:
-    really = ResultsFile.__init__
-
-    def found_and_lost(self: ResultsFile, *arguments: Any, **more: Any) -> None:
-        change(place / "images" / NAME)
-        really(self, *arguments, **more)
-
-    monkeypatch.setattr(ResultsFile, "__init__", found_and_lost)
-    check_one_error(run(), place)
-
-
 @pytest.mark.parametrize("change", [*CHANGES, grow, swap], ids=lambda change: change.__name__)
 def test_a_picture_that_changes_between_its_experts_is_an_error_alone(
     run: Run, place: Path, change: Callable[[Path], None]

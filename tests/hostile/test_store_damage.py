@@ -246,16 +246,6 @@ def test_a_running_line_refuses_an_expert_that_became_another(found, change, tmp
     assert [said[name].error for name in "BC"] == [None, None]
 
 
-def test_a_file_that_its_kind_opens_is_refused_as_well(found, tmp_path):
-    with line_of(found) as line:
-        verdicts(line, 2)
-        put_filed(found[1], tmp_path, "bad")
-        said = verdicts(line, 3)
-        assert "'t/c' changed since the line was opened (weights)" in said["C"].error
-    with line_of(found) as line:
-        assert verdicts(line)["C"].verdict is Verdict.NG
-
-
 def test_what_does_not_change_an_expert_does_not_stop_a_line(found):
     store = found[1]
     with line_of(found) as line:
@@ -271,17 +261,6 @@ def test_what_does_not_change_an_expert_does_not_stop_a_line(found):
         (Verdict.NG, None),
         (Verdict.OK, None),
     ]
-
-
-def test_a_blob_that_was_prepared_from_other_weights_meanwhile_is_refused(found):
-    store = found[1]
-    prepare(store, "t/a", "fp32")
-    with line_of(found) as line:
-        verdicts(line, 2)
-        put(store, "t/a", "bad")
-        prepare(store, "t/a", "fp32")
-        said = verdicts(line, 3)
-    assert "changed since the line was opened (weights, fp32)" in said["A"].error
 
 
 def _in_place(path, change):

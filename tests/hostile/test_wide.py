@@ -9,13 +9,12 @@ import cv2
 import numpy as np
 import pytest
 import tifffile
-from PIL import Image
 
 from coe.board import rules
 from coe.errors import ConfigError, ImageError, RulesError, UnsupportedImage
 from coe.pictures.array_images import AS_FILLED
 from coe.pictures.decoding import decode
-from coe.pictures.image_source import ImageSource, Picture
+from coe.pictures.image_source import Picture
 
 RNG = np.random.default_rng(5)
 
@@ -139,16 +138,6 @@ def test_arrays_of_uint16_are_taken_with_bits_alone(order: str) -> None:
     assert (decode(values, bits=12) == rgb(values, 4)[..., ::-1]).all()
     with pytest.raises(ImageError, match="more than 10 bits hold"):
         decode(values, bits=10)
-
-
-def test_a_frame_is_copied_and_keeps_its_bits() -> None:
-    values = camera(12)
-    source = ImageSource.of(values, bits=12)
-    pillow = ImageSource.of(Image.fromarray(values), bits=12)
-    wanted = rgb(values, 4)
-    values[:] = 0
-    assert (source.decode() == wanted).all()
-    assert (pillow.decode() == wanted).all()
 
 
 @pytest.mark.parametrize("bits", [7, 17, 0, True, 12.0, "12"])

@@ -140,22 +140,6 @@ def test_a_board_that_cannot_work_leaves_the_line_as_it_was(
         assert {result.request.image: said(result) for result in line.stream(before)} == alone(folder, before)
 
 
-def test_weights_that_were_replaced_come_with_the_next_change(folder: Path, pictures: list[Picture]) -> None:
-    image = pictures[0].image
-    with Inspector(folder / "other.yaml", store=folder / "store", **MEMORY) as line:
-        (before,) = line.submit(image, "A").result().findings[:1]
-        put(folder / "store", folder / "other.yaml", "body-a", seed=15)
-        line.set_boards(folder / "other.yaml")
-        # Another name for the line, because what is loaded as `body-a` is the old expert.
-        assert sorted(line.rules.experts) == ["joint", "other/body-a"]
-        (after,) = line.submit(image, "A").result().findings[:1]
-    with Inspector(folder / "other.yaml", store=folder / "store", **MEMORY) as line:
-        (expected,) = line.submit(image, "A").result().findings[:1]
-    assert (after.expert, after.label) == ("body-a", expected.label)
-    assert after.score == pytest.approx(expected.score, abs=1e-3)
-    assert abs(after.score - before.score) > 3e-3
-
-
 def test_an_image_says_its_board_where_there_are_several(folder: Path, pictures: list[Picture]) -> None:
     image = pictures[0].image
     with Inspector([folder / "tiny.yaml", folder / "other.yaml"], store=folder / "store", **MEMORY) as line:

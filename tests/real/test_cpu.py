@@ -57,31 +57,6 @@ def test_blobs_say_what_the_trained_weights_say(prepared):
             device.load("pool", as_variant(expert, "q8"))
 
 
-def test_experts_in_turn_and_executors_beside_each_other_say_the_same(prepared):
-    """Slots are bound again, buffers taken again: nothing is left of another expert."""
-    found, store, _ = prepared
-    device, experts = device_of(found, store), list(found.experts.values())
-    alone = {expert.id: judge(device_of(found, store), expert) for expert in experts}
-    for expert in experts:
-        device.load("pool", expert)
-    for executor in ("one", "two", "one"):
-        for expert in experts:
-            assert device.run(executor, "pool", expert, images(expert)) == alone[expert.id]
-    for expert in experts:
-        device.evict("pool", expert)
-    assert device._buffers.allocated_bytes == device._buffers.idle_bytes
-
-
-def test_a_trial_measures_the_file_of_the_expert(prepared):
-    found, store, _ = prepared
-    expert = found.experts["body-a"]
-    with device_of(found, store).trial(expert) as trial:
-        assert trial.weights_bytes == store.manifest(expert.weights).variants["fp32"].bytes == trial.file.stat().st_size
-        first, second = trial.run(2), trial.run(2)
-        assert (first == second).all()
-        assert trial.load_s() > 0
-
-
 @pytest.mark.slow
 def test_sixty_switches_leave_no_descriptor_open_and_no_memory_behind(prepared):
     found, store, _ = prepared

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from built_once import VARIANTS, linked_copy
 from fake_gpu import FEW, FakeDriver
 
@@ -93,28 +92,3 @@ def test_it_says_what_the_cpu_says(prepared, variant, eager):
             same(expected[expert.id], found, 1e-3 if variant == "fp32" else 0.05)
             assert {finding.variant for finding in found} == {variant}
     assert driver.peak <= MEMORY
-
-
-@pytest.mark.parametrize("name", ["body-a", "body-b", "joint"])
-def test_what_is_measured_lies_as_what_runs(prepared, name, monkeypatch):
-    """Convolutions are quicker channels-last, and hold other memory."""
-    expert, seen = prepared[0].experts[name], set()
-    kind = type(kinds.resolve(expert.kind))
-    forward = kind.forward
-
-    def watched(self, module, pixels):
-        weights = [one.weight for one in module.modules() if isinstance(one, torch.nn.Conv2d)]
-        seen.update(one.is_contiguous(memory_format=torch.channels_last) for one in weights if one.shape[2] > 1)
-        return forward(self, module, pixels)
-
-    monkeypatch.setattr(kind, "forward", watched)
-    device = CudaDevice(prepared[1], known(prepared[0]), FakeDriver(), executors=1, memory_bytes=MEMORY)
-    device.fixed_bytes([expert], 1)
-    measured = set(seen)
-    seen.clear()
-    # What runs is what is captured here: a replay runs no Python.
-    device.prepare([expert])
-    device.load("pool", expert)
-    device.run("one", "pool", expert, images(expert))
-    # As it was trained, or as it was prepared.
-    assert seen == measured == {name != "body-a"}

@@ -1,6 +1,5 @@
 """Whole lines with a fake GPU among their devices: verdicts, tiers, and a GPU that is lost while images come."""
 
-import gc
 import threading
 from pathlib import Path
 
@@ -74,17 +73,6 @@ def test_what_leaves_a_small_device_comes_back_from_host_memory(driver, tiny, pi
     assert sentences[0].startswith("cuda: 66.8 MiB of 4.00 GiB of device memory (its driver and other processes hold")
     assert "hold another 100.0 MiB)" in sentences[0]
     assert line.plan.cache.demotes
-
-
-def test_a_closed_line_gives_the_gpu_back_however_long_it_is_kept(driver, tiny, pictures, costs):
-    board, store = tiny
-    line = Inspector(board, store=store, experiment=Experiment(costs=costs), **GPU)
-    with line:
-        assert {result.error for result in line.stream(pictures[:4])} == {None}
-        assert driver.reserved > 0
-    gc.collect()
-    assert driver.reserved == 0
-    assert line.metrics().images == 4
 
 
 @pytest.mark.slow

@@ -4,17 +4,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 from exams import exam
 from rich.console import Console
-from safetensors.torch import save_file
 
-from apps.demo import first_look, work
+from apps.demo import first_look
 from apps.demo.build import Edition, build, examine, missing_experts
 from apps.demo.evaluate import inspect, tally, total
-from apps.demo.lessons import BODY, Amount
 from apps.demo.production import lot, read_truth
-from apps.demo.recipe import KEPT, TrainingRecipe
+from apps.demo.recipe import KEPT
 from coe import Inspector
 from coe.board import rules
 from coe.core import Shown
@@ -23,22 +20,6 @@ from coe.store.bodies import names
 from coe.store.kinds import ModuleKind, resolve
 from coe.store.skeletons import random_weights
 from coe.store.store import Store
-
-
-def test_a_classifier_starts_from_the_common_body_and_lands_in_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(work, "recipe", lambda name, quick: TrainingRecipe(Amount(2, 1, 1), 1, 8, 1e-3, init=BODY.id))
-    start = resolve(BODY.kind).skeleton(BODY).state_dict()
-    start["fc.bias"] = torch.arange(6.0)
-    save_file(start, work.body_file(tmp_path, 1, True))
-    measures = work.train_expert("crystal-can", tmp_path, tmp_path / "store", 1, True, "a test")
-    manifest = Store(tmp_path / "store").check("demo/crystal-can")
-    assert manifest.labels == ("ok", "missing", "cracked", "shifted", "rotated")
-    assert manifest.metrics == measures
-    assert manifest.source == "a test"
-    bias = Store(tmp_path / "store").load("demo/crystal-can")["fc.bias"]
-    assert torch.allclose(bias, torch.arange(5.0), atol=0.1)
 
 
 @pytest.mark.slow

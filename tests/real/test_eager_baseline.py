@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from fake_gpu import FakeDriver
-from tables import with_slow_rows
 
 from coe import Inspector
 from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
@@ -65,16 +64,6 @@ def test_it_says_what_our_device_says(board, make, id):
     theirs.evict("pool", expert)
     with pytest.raises(KeyError):
         judge(theirs, expert)
-
-
-@pytest.mark.parametrize("strategy", with_slow_rows(["late-binding", "samba"], fast=1))
-def test_verdicts_of_a_line_are_ours(inspect_all, pictures, strategy, monkeypatch):
-    # Room for two of the three large experts.
-    options = {"strategy": strategy, "memory": "18MB", "profile": None}
-    ours = verdicts(inspect_all(pictures[:16], **options))
-    # That device has no part in the other run.
-    monkeypatch.setattr(CpuDevice, "load", None)
-    assert verdicts(inspect_all(pictures[:16], **options | EAGER)) == ours
 
 
 @pytest.mark.slow

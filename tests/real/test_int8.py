@@ -12,7 +12,6 @@ import onnx
 import psutil
 import pytest
 import torch
-from onnx import numpy_helper
 from PIL import Image
 from tiny_line import Call, Said
 
@@ -34,7 +33,7 @@ from coe.testing import Experiment
 from coe.variants import int8, int8_trial
 from coe.variants.calibration_images import MOST, sample_images
 from coe.variants.fold import network
-from coe.variants.int8_trial import divided, fused
+from coe.variants.int8_trial import fused
 from coe.variants.layer_search import Layers
 from coe.variants.layout import lay_out_model
 from coe.variants.prepare import Preparer
@@ -85,12 +84,6 @@ def _exported(expert: Expert) -> bytes:
 def quantised(expert: Expert) -> onnx.ModelProto:
     """Quantise the export of a network; do not change it."""
     return int8.Quantiser(exported(expert), images(expert, 8)).quantised()
-
-
-def opened(model: onnx.ModelProto) -> OnnxNetwork:
-    """Open a fused model as a blob has it."""
-    content, weights = divided(model)
-    return OnnxNetwork(content, 1, "m", weights)
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +175,7 @@ def test_experts_of_the_same_weights_share_it_only_if_they_see_the_same(pictures
     assert other.manifest.variants["int8"].calibration.pictures == 8
 
 
+@pytest.mark.slow
 def test_experts_of_one_body_begin_with_the_layers_that_stay_float_in_the_last(
     pictures: list[Path], shared_trunk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,28 +230,6 @@ def test_layers_stay_float_as_they_are_asked_to() -> None:
     assert weights_in_int8(quantiser.layers[:3]) < whole
     assert weights_in_int8(quantiser.layers) == 0
     assert weights_in_int8(()) == whole
-
-
-@SMALL
-def test_a_model_that_is_ready_says_what_it_says_if_it_is_looked_through_again(expert: Expert) -> None:
-    said = []
-    for ready in (True, False):
-        model = fused(quantised(expert))
-        assert {one.key: one.value for one in model.metadata_props}[READY] == "1"
-        if not ready:
-            model.metadata_props.remove(next(one for one in model.metadata_props if one.key == READY))
-        said.append(flat(opened(model).run(np.stack(images(expert, 3)))))
-    for one, other in zip(*said, strict=True):
-        torch.testing.assert_close(one, other)
-
-
-@SMALL
-def test_a_stored_model_holds_each_constant_once_and_no_long_names(expert: Expert) -> None:
-    graph = fused(quantised(expert)).graph
-    constants = [numpy_helper.to_array(tensor) for tensor in graph.initializer]
-    assert len({(one.dtype, one.shape, one.tobytes()) for one in constants}) == len(constants)
-    outer = {one.name for one in (*graph.input, *graph.output)}
-    assert max(len(name) for node in graph.node for name in {node.name, *node.input, *node.output} - outer) < 4
 
 
 def test_a_model_with_convolutions_in_floats_is_fitted_to_the_processor_when_it_is_opened() -> None:

@@ -22,7 +22,6 @@ from coe.scheduler.costs import Cost
 from coe.store.kinds import resolve
 from coe.store.store import Store
 from coe.testing import Experiment
-from coe.variants.calibration_images import sample_images
 from coe.variants.prepare import Preparation, Preparer
 from experts.onnx import onnx as kind
 
@@ -227,24 +226,6 @@ def test_a_file_without_layers_has_nothing_to_gain(tmp_path: Path, pictures: lis
         outputs=Outputs(name="scores", layout="scores", activation="softmax"),
     )
     assert "layers" in prepared(store, pictures).failed["int8"]
-
-
-def test_pictures_that_cannot_be_read_are_told_and_bits_count_as_the_board_says(
-    tmp_path: Path, pictures: list[Path]
-) -> None:
-    store = stored(tmp_path, File().save(tmp_path / "m.onnx"))
-    (damaged := tmp_path / "damaged.png").write_bytes(pictures[0].read_bytes()[:90])
-    outcome = prepared(store, [*pictures[:8], damaged])
-    assert (outcome.made, len(outcome.faults), outcome.faults[0].split()[0]) == (("int8",), 1, "damaged.png")
-    wide = []
-    for number in range(8):
-        samples = np.random.default_rng(number).integers(200, 900, (SIZE, SIZE)).astype(np.uint16)  # a dark picture
-        wide.append(tmp_path / f"wide{number}.png")
-        Image.fromarray(samples).save(wide[-1])
-    expert = store.manifest(EXPERT.weights).expert()
-    levels = {bits: sample_images(kind, expert, wide, bits=bits).prepared[0].pixels.max() for bits in (None, 12)}
-    assert levels[12] == 899 >> 4
-    assert levels[None] > 3 * levels[12]
 
 
 def test_import_makes_it_where_pictures_are_at_hand_and_a_line_uses_it(

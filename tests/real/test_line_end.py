@@ -19,12 +19,8 @@ from coe.runtime import cpu, line_engine, trial
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.processor import on_fresh_thread
 from coe.runtime.trial import MeasuredOnce
-from coe.scheduler.controller import Controller
-from coe.scheduler.events import single_steps
-from coe.scheduler.strategies import strategy
 from coe.store import kinds
 from coe.store.store import Store
-from coe.testing import Experiment
 
 PICTURE = np.zeros((32, 32, 3), np.uint8)
 AT_DEVICES = ("coe-executor", "coe-answers", "coe-lane", "coe-disk")
@@ -91,25 +87,6 @@ def test_a_line_that_is_closed_closes_its_devices_for_its_caller(
     with Inspector(tiny[0], store=tiny[1], profile=None):
         pass
     assert closed == [set()]
-
-
-def test_what_a_device_raises_when_a_dropped_line_closes_it_reaches_nobody(
-    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    tried = []
-
-    def lost(device: CpuDevice) -> None:
-        tried.append(device)
-        raise CoeError("the device fell off")
-
-    monkeypatch.setattr(CpuDevice, "close", lost)
-    line = Inspector(tiny[0], store=tiny[1], profile=None)
-    threads = line._engine.line_threads.threads
-    del line
-    gc.collect()
-    ended(threads)
-    assert len(tried) == 1
-    assert "Traceback" not in capfd.readouterr().err
 
 
 # Lines that are opened in several threads, or beside one that runs
@@ -229,27 +206,3 @@ def test_an_executor_keeps_its_threads_whatever_another_sets_before_its_first_ba
 
 
 # What the engine did on the machine, a fresh controller does again, command by command
-
-
-@pytest.mark.parametrize("name", ["coserve", "late-binding"])
-def test_a_recorded_run_replays_to_the_same_commands(tiny, pictures, name):
-    board, store = tiny
-    options = {"memory": "18MB", "executors": "cpu=2", "experiment": Experiment(keep_trace=True)}
-    with Inspector(board, store=store, strategy=name, **options) as line:
-        results = list(line.stream(pictures))
-    assert len(results) == len(pictures)
-    recorded = line._engine.controller
-    fresh = Controller(
-        router=line.rules.router,
-        graph=line.rules.graph,
-        costs=line.costs.following(),
-        plan=line.plan,
-        strategy=strategy(name),
-    )
-    assert sum(len(list(single_steps(*step))) for _, *step in line.trace[1:]) > len(pictures)
-    for now, event, commands in line.trace:
-        again = fresh.start(now) if event is None else fresh.handle(event, now)
-        assert again == commands
-        fresh.check()
-    fresh.check(idle=True)
-    recorded.check(idle=True)

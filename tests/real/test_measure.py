@@ -3,7 +3,6 @@
 import gc
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -20,10 +19,8 @@ from coe.errors import ConfigError, ImageError, StoreError
 from coe.helpers.system import forget_file
 from coe.inspector.profile import KindProfile
 from coe.profiler.measure import CannotMeasure, MeasuredExpert, Target, measure
-from coe.runtime.processor import on_fresh_thread
 from coe.store import kinds
 from coe.store.store import Store
-from coe.variants.prepare import Preparer
 
 pytestmark = pytest.mark.usefixtures("disk_is_waited_for")
 
@@ -111,14 +108,6 @@ def test_a_size_that_was_not_measured_stays_under_its_bound(expert: Expert, stor
     held, bound = map(int, said.stdout.split())
     # The system counts pages a thread at a time and so late by some.
     assert held < bound + (2 << 20)
-
-
-def test_a_prepared_variant_is_measured_as_the_engine_runs_it(store: Store, tmp_path: Path):
-    store = Store(shutil.copytree(store.root, tmp_path / "store"))
-    on_fresh_thread(lambda: Preparer(store, ("fp32",)).prepare(CLASSIFIER.weights))
-    found = measured(CLASSIFIER, store, Target("cpu", 1))
-    assert (found.backend, found.precision) == ("torch", "fp32")
-    assert len(found.batches) >= 3
 
 
 def test_without_weights_it_is_measured_all_the_same_and_the_store_stays_as_it_is(tmp_path: Path):

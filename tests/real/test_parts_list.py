@@ -33,18 +33,6 @@ def test_experts_are_loaded_before_their_images_come(tiny, tmp_path):
     assert 0 < metrics.speculated <= metrics.switches
 
 
-def test_the_first_verdict_comes_while_the_pools_still_fill(tiny):
-    board, store = tiny
-    # The whole store takes seconds at this pace; the expert of C and what is read before it take a part of that.
-    with Inspector(board, store=store, disk_bandwidth="12MB/s", profile=None, threads=1) as line:
-        result = line.submit(picture(), "C").result(60)
-        assert result.error is None
-        assert not line.ready(0.0)
-        loads = line.metrics()
-        assert loads.initial_loads + loads.switches < len(line.rules.experts)
-        line.stop()
-
-
 def test_a_list_of_another_board_is_refused_at_once(tiny, tmp_path, call):
     board, store = tiny
     with pytest.raises(ConfigError, match="names 1 component that board 'tiny' does not have: 'Z'"):

@@ -42,6 +42,7 @@ def bench(synthetic_work, tmp_path_factory) -> tuple[Path, Path]:
     return path, store.root
 
 
+@pytest.mark.slow
 def test_a_machine_is_profiled_and_lines_use_it_by_themselves(bench, run, call, tmp_path, monkeypatch) -> None:
     board, store = bench
     place = tmp_path / "data" / "profile.json"

@@ -142,6 +142,7 @@ def test_a_reference_that_nothing_compares_with_is_an_error_at_start(tiny: tuple
         Inspector(board, store=tiny[1], profile=None)
 
 
+@pytest.mark.slow
 def test_experts_with_a_reference_have_blobs_and_variants_like_others(
     line_files: tuple[Path, Store], call: Call
 ) -> None:

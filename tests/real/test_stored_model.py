@@ -2,31 +2,22 @@
 
 import functools
 import gc
-from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 import torch
 from onnx import helper, numpy_helper
-from PIL import Image
 
 from coe.core import Expert
 from coe.errors import StoreError
-from coe.lab.switch import whole_model
 from coe.runtime.blob import Buffers
-from coe.runtime.cpu import CpuDevice, opening_bytes
 from coe.runtime.onnx_network import ELSEWHERE, OnnxNetwork, flat, open_session
-from coe.runtime.reading import weights
-from coe.store import blob_format, blob_writing, kinds, skeletons, variants
-from coe.store.kinds import ExpertInput
-from coe.store.manifest import Agreement
-from coe.store.store import Store
+from coe.store import blob_format, blob_writing, kinds, skeletons
 from coe.variants import int8
 from coe.variants.fold import network
 from coe.variants.int8_trial import divided, fused
 from coe.variants.layout import lay_out_model
-from coe.variants.prepare import Preparer
 
 JOINT = Expert("joint", "narrow", ("ok", "bad", "gone"), 64, "line/joint", variant="int8")
 BRIDGE = Expert("bridge", "narrow_boxes", ("bridge", "gap"), 96, "line/bridge", variant="int8")
@@ -104,32 +95,3 @@ def test_a_session_holds_the_weights_that_it_did_not_pack() -> None:
     del buffer
     assert buffers.allocated_bytes == 0  # it is not lent again while the session reads it
     assert np.array_equal(session.run(None, {"x": np.zeros((64, 64), np.int8)})[0], numbers)
-
-
-def test_a_blob_with_all_weights_in_its_model_runs_as_before(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    kind = kinds.resolve("narrow")
-    assert isinstance(kind, kinds.ModuleKind)
-    state = skeletons.random_weights(kind, JOINT, 3)
-    seen = []
-    for number, pixels in enumerate(images(JOINT, 12)):
-        seen.append(tmp_path / f"{number}.png")
-        Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0))).save(seen[-1])
-    store.put("line/joint", kind="narrow", labels=JOINT.labels, input_size=64, state=state)
-    assert Preparer(store, ["int8"], search_s=0).prepare("line/joint", seen).failed == {}
-    batch = [ExpertInput(pixels, 64, 64) for pixels in images(JOINT, 3)]
-
-    def answer() -> torch.Tensor:
-        device = CpuDevice(store, {"narrow": kind}, 1)
-        device.load("pool", JOINT)
-        said = device.outputs("e", "pool", JOINT, batch)
-        device.evict("pool", JOINT)
-        return said
-
-    now, needs = answer(), opening_bytes(kind, weights(store, JOINT))
-    blob = lay_out_model(whole_model(weights(store, JOINT)), {}, kind="narrow", labels=3, identity=None)
-    with store.changing("line/joint") as manifest:
-        agreement = Agreement(images=12, labels_equal=1.0, largest_score_difference=0.0)
-        variants.put(store, manifest, blob.bytes, agreement=agreement, escalate_below=0.0)
-    assert torch.equal(answer(), now)
-    assert opening_bytes(kind, weights(store, JOINT)) > needs

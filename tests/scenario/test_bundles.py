@@ -196,7 +196,7 @@ def answer_all(
 
 
 @given(ANY_BUNDLE, ANY_IMAGES, ANY_PLAN, st.sampled_from([2.0, 8.0, 600.0]), st.sampled_from([0.1, 1.0, 3.0]))
-@settings(max_examples=60 * THOROUGH, deadline=None)
+@settings(max_examples=30 * THOROUGH, deadline=None)
 def test_no_bundle_that_is_accepted_stands_still_whatever_is_due(
     names: dict[str, str], images: list[tuple[float, str, str, float]], plan: Plan, max_wait_s: float, load_s: float
 ) -> None:
@@ -208,7 +208,7 @@ def test_no_bundle_that_is_accepted_stands_still_whatever_is_due(
 
 
 @given(ANY_BUNDLE, ANY_IMAGES, ANY_PLAN, st.sampled_from([2.0, 8.0, 600.0]), st.sampled_from([0.1, 1.0, 3.0]))
-@settings(max_examples=40 * THOROUGH, deadline=None)
+@settings(max_examples=20 * THOROUGH, deadline=None)
 def test_nor_does_one_whose_policies_do_not_state_their_needs(
     names: dict[str, str], images: list[tuple[float, str, str, float]], plan: Plan, max_wait_s: float, load_s: float
 ) -> None:

@@ -9,7 +9,7 @@ from thorough import THOROUGH
 
 from coe.scheduler.events import Evict, Load, Run, Why
 
-FLOOD = 200
+FLOOD = 100
 TIMES = st.sampled_from([0.0, 0.75, 3.0, 10.5])
 
 

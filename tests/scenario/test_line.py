@@ -123,13 +123,13 @@ def test_the_oldest_goes_first_once_all_are_urgent() -> None:
 def test_usage_that_drifts_is_noticed() -> None:
     """The rules call c rare; after a few hundred images of it alone it is what is kept."""
     line = line_of(board({"A": 60, "B": 50, "C": 1, "D": 1}), 24, strategy="late-binding")
-    for number in range(3000):
+    for number in range(2000):
         line.arrive(10.0 + number, "C")
-    inspect(line, (3100.0, "D"))
+    inspect(line, (2100.0, "D"))
     controller: Controller = line.controller
     assert controller.demand.usage("c") > 0.5 > controller.demand.usage("a")
     assert [(one.expert, one.by > 0) for one in controller.demand.drift(2)] == [("c", True), ("a", False)]
-    assert next(what for _, what in log_of(line, after=3100.0)) != "cpu evict c"
+    assert next(what for _, what in log_of(line, after=2100.0)) != "cpu evict c"
 
 
 def test_batches_stay_full_while_all_images_are_overdue_if_who_is_to_come_has_room_beside_them() -> None:
