@@ -51,7 +51,7 @@ def test_who_is_let_in_as_others_leave(row: tuple[Any, ...]) -> None:
         assert inside(tickets) == then
 
 
-def test_a_place_may_be_abandoned_in_the_middle_of_any_other_call() -> None:
+def test_a_place_may_be_abandoned_at_any_time_and_room_is_given_back_by_what_fails() -> None:
     admission = Admission(places=1, limit_bytes=100)
     first, dropped, last = (enter(admission, 1) for _ in range(3))
     # As a collection of garbage that has come by on the thread that holds the lock.
@@ -61,6 +61,14 @@ def test_a_place_may_be_abandoned_in_the_middle_of_any_other_call() -> None:
     assert last.answered
     assert not dropped.answered
     last.leave()
+    assert admission.wait_empty(0)
+    admission = Admission(places=1, limit_bytes=100)
+
+    def fail() -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        admission.within(10, fail)
     assert admission.wait_empty(0)
 
 
@@ -110,17 +118,6 @@ def test_an_end_in_the_middle_of_another_call_is_seen_once_that_call_has_changed
     with pytest.raises(LineClosed):
         waiting.wait()
     staying.leave()
-    assert admission.wait_empty(0)
-
-
-def test_room_is_given_back_when_what_needed_it_fails() -> None:
-    admission = Admission(places=1, limit_bytes=100)
-
-    def fail() -> None:
-        raise SystemExit(3)
-
-    with pytest.raises(SystemExit):
-        admission.within(10, fail)
     assert admission.wait_empty(0)
 
 

@@ -135,11 +135,16 @@ def test_bodies_that_no_version_names_are_swept_away(shared: Store, monkeypatch:
     assert old.exists(), "an expert that nobody can read may need it"
 
 
-def test_no_expert_may_lie_in_the_folder_of_the_bodies(whole: Store) -> None:
+def test_no_expert_may_lie_among_the_bodies_and_a_line_says_that_an_expert_changed(whole: Store) -> None:
     for id in ("bodies", "bodies/x", "Bodies/x"):
         with pytest.raises(StoreError, match=f"'{id}' is not an expert id"):
             put(whole, id, weights("d"))
     put(whole, "line/bodies", weights("d"))
+    snapshot = Snapshot(whole, manifests(whole))
+    share(whole)
+    assert snapshot.manifest("trunk/d").id == "trunk/d"
+    with pytest.raises(StoreError, match=r"'trunk/a' changed.*\(weights, fp32, q8\)"):
+        snapshot.manifest("trunk/a")
 
 
 @pytest.mark.parametrize("is_prepared_before", with_slow_rows([True, False], fast=1))
@@ -212,14 +217,6 @@ def test_a_kill_between_the_body_and_the_rest_leaves_the_expert_as_it_was(whole:
     files = {path.name for path in whole.folder("trunk/a").iterdir()}
     after = whole.manifest("trunk/a")
     assert files - {".lock"} == {"manifest.json", after.file, *(blob.file for blob in after.variants.values())}
-
-
-def test_a_line_that_was_opened_before_says_that_the_expert_changed(whole: Store) -> None:
-    snapshot = Snapshot(whole, manifests(whole))
-    share(whole)
-    assert snapshot.manifest("trunk/d").id == "trunk/d"
-    with pytest.raises(StoreError, match=r"'trunk/a' changed.*\(weights, fp32, q8\)"):
-        snapshot.manifest("trunk/a")
 
 
 @pytest.mark.parametrize("size", [1 << 12, 2_200_000])

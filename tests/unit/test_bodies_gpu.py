@@ -102,12 +102,16 @@ def test_a_body_is_copied_once_and_activated_where_another_is_in_place(store: St
     assert not any("capture" in line for line in driver.log)
 
 
-def test_a_whole_expert_overwrites_a_body_that_is_in_place(store: Store) -> None:
+def test_a_whole_expert_overwrites_a_body_and_what_the_lane_reads_itself_leaves_pinned_memory(store: Store) -> None:
     device = device_of(store, FakeDriver(image_bytes=100))
     bring(device, "a")
     bring(device, "whole")
     turns = ["a", "whole", "a"]
     assert [says(device, name, 3) for name in turns] == [expected(name, 3) for name in turns]
+    device = device_of(store, FakeDriver(image_bytes=100))
+    device.load("pool", EXPERTS["a"])
+    host = device.memory.host
+    host.take(host._extents.capacity)
 
 
 def test_a_body_stays_when_its_experts_leave(store: Store) -> None:
@@ -213,13 +217,6 @@ def test_a_body_is_read_once_for_two_loads_under_way(store: Store, reads: list[s
     assert reads == ["body", "a", "b"]
     assert says(device, "b", 2) == expected("b", 2)
     assert copies(device) == []
-
-
-def test_what_the_lane_reads_itself_leaves_pinned_memory(store: Store) -> None:
-    device = device_of(store, FakeDriver(image_bytes=100))
-    device.load("pool", EXPERTS["a"])
-    host = device.memory.host
-    host.take(host._extents.capacity)
 
 
 def test_a_body_that_is_missing_fails_its_experts_alone(store: Store, tmp_path: Path) -> None:

@@ -173,16 +173,13 @@ def test_each_term_by_hand(term, workload, plan, default, more, seconds) -> None
     assert found.makespan_s == max(found.arrivals_s, found.disk_s, found.copy_s, found.compute_s)
 
 
-def test_compute_two_devices_share_as_suits_both() -> None:
+def test_two_devices_share_as_suits_both_and_a_cost_that_is_not_known_is_named() -> None:
     """a is at home on x, b on y: 4 images of each are 0.6 s there. With b twice as slow, x helps out."""
     slow, plan = cost_of(per_image_s=1.0, base_s=2.0), on({"x": 1, "y": 1})
     costs = CostTable({("x", "a"): cost_of(), ("y", "a"): slow, ("x", "b"): slow, ("y", "b"): cost_of()})
     for names, seconds in [("AAAABBBB", 0.6), ("BBBB", 1 / (1 / 0.6 + 1 / 6))]:
         found = bound(images(ABC, (0, names)), Says(), costs, plan, {}, "ab", "")
         assert found.compute_s == pytest.approx(seconds)
-
-
-def test_a_cost_that_is_not_known() -> None:
     with pytest.raises(ConfigError, match=r"'a'.*'gpu'"):
         bound(images(ABC, (0, "A")), Says(), CostTable({}), gpu(), {}, "", "")
 
@@ -196,16 +193,13 @@ def by_search(work_s: np.ndarray) -> float:
     return max(float(np.minimum(w * work_s[0], (1 - w) * work_s[1]).sum()) for w in grid)
 
 
-def test_two_machines_exactly() -> None:
+def test_machines_share_exactly_or_at_most_as_a_split_takes_and_not_far_below() -> None:
     dice = random.Random(1)
     for _ in range(50):
         work_s = np.array([[dice.choice([0, dice.random()]) for _ in range(8)] for _ in range(2)])
         exact, searched = least_share(work_s), by_search(work_s)
         assert searched - 1e-9 <= exact <= searched * 1.01 + 1e-9
-
-
-def test_many_machines_at_most_what_a_split_takes_and_not_far_below() -> None:
-    """Three machines alike share evenly; three that have each a job of their own take the longest."""
+    # Three machines alike share evenly; three that have each a job of their own take the longest.
     assert least_share(np.full((3, 9), 2.0)) == pytest.approx(6.0)
     assert 3.6 <= least_share(np.array([[4.0, 99, 99], [99, 2.0, 99], [99, 99, 1.0]])) <= 4.0
     assert least_share(np.zeros((3, 2))) == 0

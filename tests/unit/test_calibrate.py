@@ -220,7 +220,7 @@ def test_a_proven_rate_is_exceeded_in_at_most_one_lot_of_twenty() -> None:
     assert exceeded > 0, "a bound that never fails gives away good parts"
 
 
-def test_boxes_of_a_label_that_no_picture_shows_count_whatever_their_score() -> None:
+def test_boxes_that_no_picture_shows_count_and_where_none_is_bad_nothing_seen_is_an_escape() -> None:
     expert = replace(DETECTOR, labels=("hole", "scratch"), reject=frozenset({"hole", "scratch"}))
 
     answers = [saying("hole", hole=0.5 + place / 200) for place in range(60)]
@@ -234,6 +234,13 @@ def test_boxes_of_a_label_that_no_picture_shows_count_whatever_their_score() -> 
     few = calibrate(ExpertAnswers(expert, True, tuple(both), {}), WantedRate(Goal.ESCAPES, 0.12))
     assert few.written.by_label["scratch"] == Rate(2, 2)
     assert any("'scratch' 2 of 2" in told for told in warnings(few)), "a rare label is not hidden by the others"
+    expert = Expert("joint", "k", ("joint", "bridge"), 64, "b/joint", frozenset({"bridge", "none"}))
+
+    answers = [saying("none")] * 40 + [saying("none", bridge=0.3)] * 5 + [saying("joint", joint=0.9)] * 30
+    answers += [saying("bridge", joint=0.9, bridge=0.8)] * 20 + [saying("none", joint=0.5)]
+    outcome = calibrate(ExpertAnswers(expert, True, tuple(answers), {}), WantedRate(Goal.ESCAPES, 0.1))
+    assert outcome.written.by_label == {"bridge": Rate(0, 20), "none": Rate(1, 46)}
+    assert outcome.written.point.false_calls == Rate(0, 30)
 
 
 def test_a_detectors_threshold_holds_on_the_line_what_the_pictures_show() -> None:
@@ -264,16 +271,6 @@ def test_parts_that_cannot_be_compared_are_called_at_every_threshold(kind: str) 
     assert (origin.pictures, origin.not_compared, origin.wanted) == (42, 8, {"false_calls": 0.1})
     none = replace(detected(*[("hole", 0.9)] * 10), doubtful=named(("none",) * 8))
     assert {point.false_calls for point in curve_of(none, 1.0, Goal.FALSE_CALLS).points} == {Rate(8, 8)}
-
-
-def test_where_nothing_seen_speaks_against_a_part_it_is_never_an_escape() -> None:
-    expert = Expert("joint", "k", ("joint", "bridge"), 64, "b/joint", frozenset({"bridge", "none"}))
-
-    answers = [saying("none")] * 40 + [saying("none", bridge=0.3)] * 5 + [saying("joint", joint=0.9)] * 30
-    answers += [saying("bridge", joint=0.9, bridge=0.8)] * 20 + [saying("none", joint=0.5)]
-    outcome = calibrate(ExpertAnswers(expert, True, tuple(answers), {}), WantedRate(Goal.ESCAPES, 0.1))
-    assert outcome.written.by_label == {"bridge": Rate(0, 20), "none": Rate(1, 46)}
-    assert outcome.written.point.false_calls == Rate(0, 30)
 
 
 SEEN = b"""board: b
@@ -370,7 +367,7 @@ components:
 """
 
 
-def test_pictures_lie_in_folders_of_experts_and_labels(tmp_path: Path) -> None:
+def test_pictures_lie_in_folders_of_experts_and_labels_or_stand_in_a_table(tmp_path: Path) -> None:
     for name in ("body/ok/2.png", "body/ok/10.png", "seen/none/1.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -386,9 +383,6 @@ def test_pictures_lie_in_folders_of_experts_and_labels(tmp_path: Path) -> None:
     (tmp_path / "body/okay/1.png").touch()
     with pytest.raises(ConfigError, match=r"body/okay: 'okay'.*'body'.*'ok'"):
         labelled.find(tmp_path, board.experts)
-
-
-def test_pictures_stand_in_a_table(tmp_path: Path) -> None:
     table = tmp_path / "images.csv"
     for name in ("a.png", "good.png"):
         (tmp_path / name).touch()

@@ -141,18 +141,6 @@ def test_calibrations_of_other_boards_in_the_folder_are_let_alone(board: Path, t
     assert rules.load(board).experts["body"].temperature == 1
 
 
-def test_a_calibration_that_is_cut_short_is_refused(board: Path) -> None:
-    raw = calibration_file.content(board)
-    assert raw is not None
-    written = BoardCalibration(board="hall7", experts=calibration_text.entries(board, raw))
-    whole = calibration_text.text(board, written)
-    assert calibration_text.entries(board, whole.encode()) == written.experts
-    for length in range(len(whole.rstrip())):
-        calibration_file.path_for(board).write_text(whole[:length])
-        with pytest.raises(RulesError):
-            rules.load(board)
-
-
 def test_a_link_to_a_board_file_has_the_calibration_of_the_file(board: Path, tmp_path: Path) -> None:
     (tmp_path / "line").mkdir()
     link = tmp_path / "line" / "today.yaml"
@@ -167,13 +155,22 @@ def test_a_link_to_a_board_file_has_the_calibration_of_the_file(board: Path, tmp
         rules.load(link)
 
 
-def test_a_calibration_is_no_board(board: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_calibration_is_no_board_and_one_that_is_cut_short_is_refused(board, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("COE_RULES", str(tmp_path))
     with pytest.raises(RulesError, match="did you mean 'hall7'") as refused:
         rules.find("hall7x")
     assert "hall7.calibration" not in str(refused.value)
     with pytest.raises(RulesError):
         rules.load(calibration_file.path_for(board))
+    raw = calibration_file.content(board)
+    assert raw is not None
+    written = BoardCalibration(board="hall7", experts=calibration_text.entries(board, raw))
+    whole = calibration_text.text(board, written)
+    assert calibration_text.entries(board, whole.encode()) == written.experts
+    for length in range(len(whole.rstrip())):
+        calibration_file.path_for(board).write_text(whole[:length])
+        with pytest.raises(RulesError):
+            rules.load(board)
 
 
 scores = st.dictionaries(st.sampled_from(["ok", "bad", "none"]), st.floats(0, 1))

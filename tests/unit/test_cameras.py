@@ -55,12 +55,18 @@ def test_a_bayer_frame_has_the_colours_of_the_scene(page, pixel_format, pattern,
         np.testing.assert_array_equal(seen(image), np.broadcast_to(colour, (20, 24, 3)))
 
 
-def test_a_bayer_format_that_the_page_does_not_know_is_not_taken_for_grey(page: dict[str, Any]) -> None:
+def test_unknown_bayer_formats_and_frames_that_are_not_whole_are_errors(page: dict[str, Any]) -> None:
     component = SimpleNamespace(data=GREY.ravel(), width=24, height=20, data_format="BayerRG12")
     with pytest.raises(KeyError):
         page["frame_of_pylon"](SimpleNamespace(GrabSucceeded=lambda: True, Array=GREY), "BayerRG12")
     with pytest.raises(KeyError):
         page["frame_of_harvesters"](SimpleNamespace(payload=SimpleNamespace(components=[component])))
+    with pytest.raises(OSError, match="incomplete frame"):
+        page["frame_of_pylon"](SimpleNamespace(GrabSucceeded=lambda: False, ErrorDescription="lost packets"), "Mono8")
+    with pytest.raises(OSError, match="incomplete frame"):
+        page["frame_of_vmbpy"](SimpleNamespace(get_status=lambda: -1), 0)
+    with pytest.raises(OSError, match="no frame"):
+        page["watch"](SimpleNamespace(read=lambda: (False, None)), None, 1)
 
 
 def test_a_grey_frame_stays_as_it_is_also_of_12_bits(page: dict[str, Any]) -> None:
@@ -75,12 +81,3 @@ def test_a_grey_frame_stays_as_it_is_also_of_12_bits(page: dict[str, Any]) -> No
     wide = (GREY.astype(np.uint16) << 4) + 9
     frame = page["frame_of_pylon"](SimpleNamespace(GrabSucceeded=lambda: True, Array=wide), "Mono12")
     np.testing.assert_array_equal(ImageSource.of(frame, bits=12).decode(), np.repeat(GREY[..., None], 3, 2))
-
-
-def test_a_frame_that_is_not_whole_is_an_error(page: dict[str, Any]) -> None:
-    with pytest.raises(OSError, match="incomplete frame"):
-        page["frame_of_pylon"](SimpleNamespace(GrabSucceeded=lambda: False, ErrorDescription="lost packets"), "Mono8")
-    with pytest.raises(OSError, match="incomplete frame"):
-        page["frame_of_vmbpy"](SimpleNamespace(get_status=lambda: -1), 0)
-    with pytest.raises(OSError, match="no frame"):
-        page["watch"](SimpleNamespace(read=lambda: (False, None)), None, 1)

@@ -199,7 +199,7 @@ def test_parts_are_also_learned_turned_where_their_angle_tells_nothing() -> None
     assert tried(passing) == []
 
 
-def test_a_kind_is_asked_only_if_it_can_learn_from_what_is_there(tmp_path: Path) -> None:
+def test_a_kind_is_asked_only_if_it_can_learn_and_says_why_not(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     few = plan(photographs(tmp_path / "few", {"good": 9, "bad": 3}))
     good_only = plan(photographs(tmp_path / "good", {"good": 9}))
@@ -208,8 +208,6 @@ def test_a_kind_is_asked_only_if_it_can_learn_from_what_is_there(tmp_path: Path)
     assert choosing.candidates(store, "b/C1", good_only, known, 16) == []
     assert [bool(choosing.obstacle(kind, few.photographs)) for kind in known] == [False, True]
 
-
-def test_a_kind_that_cannot_learn_says_why_and_the_others_go_on(tmp_path: Path) -> None:
     class Refusing(Brightness):
         def train(self, expert: Expert, plan: TrainingPlan, progress: Any) -> Trained:
             raise ConfigError("no")

@@ -132,12 +132,9 @@ def test_a_board_without_weights_names_the_command_that_makes_random_ones(board:
     assert rules.load(command).board == rules.load(board).board
 
 
-def test_an_empty_store_says_so(call: Call, tmp_path: Path) -> None:
+def test_an_empty_store_says_so_and_rows_are_a_table_for_people_and_json_for_programs(call, tmp_path) -> None:
     said = call("list", "--store", tmp_path, command=experts_command)
     assert (said.status, "no experts" in said.err) == (0, True)
-
-
-def test_rows_are_a_table_for_people_and_json_for_programs(call: Call, tmp_path: Path) -> None:
     (tmp_path / "R0402" / "good").mkdir(parents=True)
     for number in range(5):
         Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "R0402" / "good" / f"{number}.png")

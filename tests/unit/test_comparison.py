@@ -29,15 +29,12 @@ def scratched(picture: np.ndarray) -> np.ndarray:
     return copy
 
 
-def test_the_difference_is_where_the_picture_differs_and_nowhere_else() -> None:
+def test_the_difference_is_where_the_picture_differs_beyond_what_good_parts_vary_by() -> None:
     difference = compare(moved(bad(GOOD), 5, -3), GOOD).difference
     x1, y1, x2, y2 = DEFECT
     assert difference[y1 + 2 : y2 - 2, x1 + 2 : x2 - 2].min() > 40
     difference[y1 - 2 : y2 + 2, x1 - 2 : x2 + 2] = 0
     assert difference[8:-8, 8:-8].max() < 20
-
-
-def test_what_good_parts_vary_by_is_no_difference() -> None:
     spread = np.full(GOOD.shape[:2], 30, np.uint8)
     noise = noisy(GOOD, 1, levels=4)
     without, with_spread = compare(noise, GOOD).difference, compare(noise, GOOD, spread).difference
@@ -139,16 +136,13 @@ def test_a_stretched_border_no_longer_differs_but_a_hole_in_it_does(most: int) -
     assert hole[place].mean() > 0.8
 
 
-def test_a_picture_in_place_and_one_with_a_hole_keep_their_reference() -> None:
+def test_pictures_in_place_or_with_a_hole_keep_their_reference_and_no_further_reach_is_settled() -> None:
     picture = noisy(GOOD_PART, 1)
     assert settle(picture, GOOD_PART, SPREAD)[0] is GOOD_PART
     for top, left in ((60, 60), (150, 40), (200, 200)):
         holed = GOOD_PART.copy()
         holed[top : top + 24, left : left + 24] = (255, 0, 0)
         assert settle(holed, GOOD_PART, SPREAD)[0] is GOOD_PART
-
-
-def test_what_lies_further_away_than_the_reach_still_differs() -> None:
     picture = stretched(GOOD_PART, 3 * MOST)
     reference, _ = settle(picture, GOOD_PART, SPREAD)
     assert lasting_differences(picture, reference) > 1000
@@ -197,7 +191,7 @@ def test_the_whole_part_decides(alternates: tuple[Reference, ...], picture: Pixe
     assert best_of(picture, alternates).id == fits
 
 
-def test_what_cannot_be_compared_goes_to_what_it_resembles_most() -> None:
+def test_what_cannot_be_compared_goes_to_what_it_resembles_most_and_equals_to_the_first() -> None:
     cut = part()[:120]
     assert best_of(cut, (reference(part()[:, :100], "narrow"), *BOTH)).id == "narrow", (
         "the first, as none has its shape"
@@ -206,9 +200,6 @@ def test_what_cannot_be_compared_goes_to_what_it_resembles_most() -> None:
     assert best_of(
         other, (reference(np.full((160, 160, 3), 128, np.uint8), "flat"), reference(other // 2, "dim"))
     ).id == ("dim")
-
-
-def test_equals_go_to_the_first() -> None:
     assert best_of(part(), (reference(part(), "a"), reference(part(), "b"))).id == "a"
 
 

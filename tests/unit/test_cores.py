@@ -66,11 +66,19 @@ def test_where_the_system_does_not_tell_what_cores_do_all_are_free(monkeypatch, 
     assert free_cores(0.5) == system.usable_cores()
 
 
-def test_executors_get_equal_parts_and_those_of_a_gpu_keep_a_core_each() -> None:
+def test_executors_get_equal_parts_or_the_users_number_and_fewer_cores_are_said(monkeypatch) -> None:
     assert threads_each({"cpu": 1}, 16) == {"cpu": 16}
     assert threads_each({"cpu": 3}, 16) == {"cpu": 5}
     assert threads_each({"cuda": 2, "cpu": 1}, 16) == {"cpu": 14}
     assert threads_each({"cuda": 2, "cpu": 4}, 2) == {"cpu": 1}
+    monkeypatch.setattr(system, "usable_cores", lambda: 4)
+    said: list[str] = []
+    for given, free, threads in (({"cpu": 7}, 1, 7), ({}, 4, 4)):
+        assert choose_threads({"cpu": 1}, given, free, said.append) == {"cpu": threads}
+        assert not said
+    assert choose_threads({"cpu": 1}, {}, 3, said.append) == {"cpu": 3}
+    assert said == ["other programs leave 3 of 4 cores free; threads: 3 for each executor of cpu"]
+    assert free_cores(0.05) >= 1, "a look at this machine finds a core"
 
 
 def test_many_lines_that_open_one_after_another_look_once(monkeypatch) -> None:
@@ -83,17 +91,6 @@ def test_many_lines_that_open_one_after_another_look_once(monkeypatch) -> None:
     for opened in range(4):
         assert choose_threads({"cpu": 1}, {}, None, lambda sentence: None) == {"cpu": 3}
         assert len(looks) == (1 if opened < 3 else 2)
-
-
-def test_a_number_from_the_user_counts_and_fewer_cores_than_there_are_is_said_with_what_follows(monkeypatch) -> None:
-    monkeypatch.setattr(system, "usable_cores", lambda: 4)
-    said: list[str] = []
-    for given, free, threads in (({"cpu": 7}, 1, 7), ({}, 4, 4)):
-        assert choose_threads({"cpu": 1}, given, free, said.append) == {"cpu": threads}
-        assert not said
-    assert choose_threads({"cpu": 1}, {}, 3, said.append) == {"cpu": 3}
-    assert said == ["other programs leave 3 of 4 cores free; threads: 3 for each executor of cpu"]
-    assert free_cores(0.05) >= 1, "a look at this machine finds a core"
 
 
 # Commands keep one heap for all threads, unless the environment names another number

@@ -86,7 +86,7 @@ def test_the_program_that_measures_the_expert_gets_nearly_every_box_of_it(tmp_pa
     assert all(len(image.scores) for image in found.shown)
 
 
-def test_boxes_are_found_by_their_overlap_once_and_only_by_their_own_label() -> None:
+def test_boxes_are_found_by_their_overlap_and_scored_by_hand() -> None:
     assert measures.overlap(np.array([A], float), np.array([A, (0, 5, 10, 15), FAR], float)).tolist() == [
         [1.0, pytest.approx(1 / 3), 0.0]
     ]
@@ -97,6 +97,12 @@ def test_boxes_are_found_by_their_overlap_once_and_only_by_their_own_label() -> 
     assert measures.average_precision([image], 0, 0.5) == pytest.approx((1 + 2 / 3) / 2)
     assert measures.average_precision([image], 1, 0.5) is None
     assert measures.mean_average_precision([image], 2, 0.5) == pytest.approx((1 + 2 / 3) / 2)
+    image = shown([(A, 0), (B, 0)], [(A, 0, 0.9), (B, 0, 0.6), (FAR, 0, 0.3)])
+    at = measures.score_at([image], 0.25, 0.33)
+    assert (at.precision, at.recall, at.f) == (pytest.approx(2 / 3), 1.0, pytest.approx(0.8))
+    steady = measures.steady_score([image], 0.33)
+    assert (steady.f, steady.threshold) == (1.0, pytest.approx(0.45, abs=0.011)), "0.31 to 0.60 are equally good"
+    assert measures.score_at([shown([(A, 0)], [])], 0.5, 0.33).f == 0.0
 
 
 def test_average_precision_agrees_with_ultralytics():
@@ -124,12 +130,3 @@ def test_average_precision_agrees_with_ultralytics():
     theirs = ap_per_class(right, scores, labels, there)[5][:, 0]
     ours = [measures.average_precision(images, label, 0.5) for label in (0, 1)]
     assert ours == pytest.approx(theirs, abs=0.02)  # theirs interpolates at 101 points
-
-
-def test_f_score_at_a_threshold_and_in_the_middle_of_the_best():
-    image = shown([(A, 0), (B, 0)], [(A, 0, 0.9), (B, 0, 0.6), (FAR, 0, 0.3)])
-    at = measures.score_at([image], 0.25, 0.33)
-    assert (at.precision, at.recall, at.f) == (pytest.approx(2 / 3), 1.0, pytest.approx(0.8))
-    steady = measures.steady_score([image], 0.33)
-    assert (steady.f, steady.threshold) == (1.0, pytest.approx(0.45, abs=0.011)), "0.31 to 0.60 are equally good"
-    assert measures.score_at([shown([(A, 0)], [])], 0.5, 0.33).f == 0.0

@@ -37,7 +37,7 @@ def test_classifiers_learn_every_label_and_a_detector_sees_only_what_reaches_it(
     assert not BODY_DEFECTS & {shot.defect for shot in listed}
 
 
-def test_all_classifiers_share_one_start_that_knows_their_labels() -> None:
+def test_all_classifiers_share_one_start_and_label_files_hold_the_experts_own_labels() -> None:
     for name, expert in BOARD.experts.items():
         if expert.kind == "resnet18":
             assert recipe(name).init == BODY.id
@@ -45,9 +45,6 @@ def test_all_classifiers_share_one_start_that_knows_their_labels() -> None:
             assert len(set(rows)) == len(rows)
             assert rows[0] == "ok"
             assert "ok" not in rows[1:]
-
-
-def test_a_label_file_holds_centre_and_size_of_the_experts_own_labels() -> None:
     picture = photograph("LED-0805-GRN", None, np.random.default_rng(1))
     size = picture.image.shape[0]
     joint, mark = Truth("joint", (0, 0, 1, 1)), Truth("reversed", (0, size / 4, size / 2, size))

@@ -29,37 +29,28 @@ def test_good_parts_are_near_and_others_are_not(share: float) -> None:
     assert (near.of_others(drawn(3, 50, far=6.0)) > near.limit).all()
 
 
-def test_a_network_says_what_was_learned() -> None:
+def test_a_network_says_what_was_learned_and_parts_that_are_all_the_same_give_numbers() -> None:
     near = Nearness.of(drawn(1, 20), np.arange(20), 0.05)
     network = NearnessNetwork(300)
     network.fill(near)
     further = drawn(4, 30, far=2.0)
     said = network(torch.from_numpy(further)).numpy()
     np.testing.assert_allclose(said, near.of_others(further) - near.limit, atol=0.1)
-
-
-def test_no_part_is_judged_by_itself_nor_by_its_series() -> None:
     features = np.concatenate([drawn(1, 20), drawn(5, 1, far=6.0), drawn(5, 1, far=6.0)])
     near = Nearness.of(features, np.array([*range(20), 20, 20]), 0.05)
     assert (near.deviations[20:] > near.limit).all()
     assert (near.of_changed(features[20:], np.array([20, 20])) > near.limit).all()
-
-
-def test_parts_that_are_all_the_same_give_numbers() -> None:
     cloud = Cloud.of(np.ones((5, 8)))
     assert np.isfinite(cloud.logarithms(np.array([np.ones(8), np.zeros(8)]))).all()
 
 
-def test_bad_pictures_among_the_good_are_found_by_their_like() -> None:
+def test_bad_pictures_among_the_good_are_found_by_their_like_or_by_a_gap() -> None:
     good, bad = drawn(1, 20), drawn(6, 20, far=14.0)
     mixed = np.concatenate([good[:17], bad[:3]])
     assert suspects.beside_bad(mixed, bad[3:]) == ([17, 18, 19], True)
     assert suspects.beside_bad(good, bad) == ([], True)
     found, are_left_out = suspects.beside_bad(good, drawn(9, 60))
     assert (len(found) > 5, are_left_out) == (True, False), "where bad parts look as good ones do, none is left out"
-
-
-def test_without_bad_ones_they_are_found_by_a_gap() -> None:
     good, bad = drawn(1, 20), drawn(6, 3, far=40.0)
     for count in (0, 1, 2, 3):
         mixed = np.concatenate([good[: 20 - count], bad[:count]])
@@ -120,12 +111,15 @@ def is_near(box: tuple[int, int, int, int] | None, wanted: tuple[int, int, int, 
     return box is not None and max(abs(one - two) for one, two in zip(box, wanted, strict=True)) <= by
 
 
-def test_a_part_is_found_between_its_like_and_print_and_where_it_is_hardly_seen_by_the_others() -> None:
+def test_a_part_is_found_between_its_like_and_print_whatever_strange_parts_there_are() -> None:
     moves = [(0, 0), (4, 4), (-4, 0), (0, 4), (4, -4), (0, 0), (-4, -4), (0, 0)]
     images = [crowded(seed, at) for seed, at in enumerate(moves)]
     found = boxes(exam.parts_of([*images, crowded(9, contrast=0.02)]))
     for (down, across), box in zip([*moves, (0, 0)], found, strict=True):
         assert is_near(box, (28 + across, 42 + down, 100 + across, 86 + down)), f"{box} moved by {across, down}"
+    good = [crowded(seed) for seed in range(12)]
+    turned = [crowded(seed)[:, ::-1, ::-1].copy() for seed in range(20, 26)]
+    assert all(is_near(box, (28, 42, 100, 86)) for box in boxes(exam.parts_of([*good, *turned])))
 
 
 def test_a_frame_of_one_colour_is_no_part_of_a_picture_also_in_a_padded_input() -> None:
@@ -138,12 +132,6 @@ def test_a_frame_of_one_colour_is_no_part_of_a_picture_also_in_a_padded_input() 
         image[:, 20:108, 20:108] = content.transpose(2, 0, 1)
         framed.append(image)
     assert all(is_near(box, (39, 49, 89, 79)) for box in boxes(exam.parts_of(framed)))
-
-
-def test_strange_parts_among_the_good_move_no_box() -> None:
-    good = [crowded(seed) for seed in range(12)]
-    turned = [crowded(seed)[:, ::-1, ::-1].copy() for seed in range(20, 26)]
-    assert all(is_near(box, (28, 42, 100, 86)) for box in boxes(exam.parts_of([*good, *turned])))
 
 
 def nowhere() -> dict[str, list[np.ndarray]]:

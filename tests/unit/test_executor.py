@@ -9,7 +9,7 @@ from coe.scheduler.plan import ExecutorSpec, PoolSpec
 from coe.scheduler.pool import ModelPool
 
 
-def test_an_executor_begins_one_batch_at_a_time_and_ends_what_it_began() -> None:
+def test_an_executor_begins_what_its_depth_lets_it_and_ends_it_in_order() -> None:
     pool = ModelPool(PoolSpec("cpu0", "cpu", 100, 10))
     executor = Executor(ExecutorSpec("cpu0", "cpu", "cpu0"), pool, Backlog())
     batch = Batch("a", (Stage(0, "a"), Stage(1, "a")))
@@ -21,9 +21,6 @@ def test_an_executor_begins_one_batch_at_a_time_and_ends_what_it_began() -> None
         executor.begin(batch, 7, 3.0)
     assert executor.end() == Flight(batch, 7, 3.0)
     assert (executor.batch, executor.flights, executor.remaining_s(1.0)) == (None, (), 0.0)
-
-
-def test_a_deeper_executor_ends_its_batches_in_the_order_in_which_they_began() -> None:
     pool = ModelPool(PoolSpec("gpu0", "gpu", 100, 10))
     executor = Executor(ExecutorSpec("gpu0", "gpu", "gpu0", depth=2), pool, Backlog())
     first, second = Batch("a", (Stage(0, "a"),)), Batch("b", (Stage(1, "b"),))

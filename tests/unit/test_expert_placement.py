@@ -127,16 +127,13 @@ def test_when_a_box_comes_homes_move_to_it_alone_and_only_where_that_pays(expert
     assert objective(placement, placed, more, TRAFFIC) <= objective(staying, placed, more, TRAFFIC) * (1 + 1e-9) + 1e-12
 
 
-def test_a_board_that_hardly_anybody_uses_weighs_nothing() -> None:
-    """The inverse of its seconds is more than the largest number."""
-    experts = [need("hardly", usage={"a": sys.float_info.min}), need("often", usage={"b": 0.5})]
-    check(place_experts(experts, boxes_of(20, 20), TRAFFIC), experts, boxes_of(20, 20))
-
-
-def test_the_same_boxes_leave_everything_where_it_is() -> None:
+def test_the_same_boxes_leave_everything_where_it_is_and_a_board_that_hardly_anybody_uses_weighs_nothing() -> None:
     experts, boxes = board(200, boards=3), boxes_of(400, 400, 400)
     before = place_experts(experts, boxes, TRAFFIC)
     assert place_experts(experts, boxes, TRAFFIC, before=before).moves_from(before) == []
+    # The inverse of its seconds is more than the largest number.
+    experts = [need("hardly", usage={"a": sys.float_info.min}), need("often", usage={"b": 0.5})]
+    check(place_experts(experts, boxes_of(20, 20), TRAFFIC), experts, boxes_of(20, 20))
 
 
 def test_moves_are_about_a_box_of_experts() -> None:
@@ -162,25 +159,14 @@ def test_no_other_placement_has_a_lesser_objective(boxes: int, budget: int) -> N
     assert ours < objective(in_turn.placement({}, ()), experts, here, TRAFFIC)
 
 
-def test_successors_lie_with_their_predecessors() -> None:
-    experts, boxes = board(400), boxes_of(*[1000] * 4)
-    placement = place_experts(experts, boxes, TRAFFIC)
-    pairs = [(e.expert, other) for e in experts for other in e.leads]
-    together = sum(set(placement.boxes[one]) <= set(placement.boxes[other]) for one, other in pairs)
-    assert together > 0.9 * len(pairs)
-
-
-def test_an_expert_that_keeps_more_than_a_box_busy_has_replicas() -> None:
+def test_an_expert_that_keeps_more_than_a_box_busy_has_replicas_unless_they_displace_more() -> None:
     experts = [need("hot", usage={"a": 1.0}), *(need(f"e{n}", usage={"a": 0.05}) for n in range(20))]
     placement = place_experts(experts, boxes_of(*[200] * 4), TRAFFIC)
     assert len(placement.boxes["hot"]) >= 2
     assert {len(placement.boxes[f"e{n}"]) for n in range(20)} == {1}
     assert "hot" not in placement.standby
     assert all("hot" in placement.held[box] for box in placement.boxes["hot"])
-
-
-def test_a_replica_that_would_displace_more_than_it_brings_is_not_made() -> None:
-    """The hot expert takes all of a box, and every other expert would have to be loaded for each image."""
+    # The hot expert takes all of a box, and every other expert would have to be loaded for each image.
     experts = [need("hot", usage={"a": 1.0}, bytes=100, stage_s=0.001)]
     experts += [need(f"e{n}", usage={"a": 0.9}, load_s=5.0, stage_s=0.0001) for n in range(10)]
     experts += [need(f"rare{n}", usage={"a": 0.0001}, load_s=0.01, stage_s=0.0) for n in range(10)]
@@ -188,22 +174,24 @@ def test_a_replica_that_would_displace_more_than_it_brings_is_not_made() -> None
     assert len(placement.boxes["hot"]) == 1
 
 
-def test_each_board_is_spread_over_all_boxes() -> None:
+def test_each_board_is_spread_over_all_boxes_and_successors_lie_with_their_predecessors() -> None:
     """Two boards never come together: each must find both boxes, though either half would balance all images."""
     experts = [need(f"{key}{n}", usage={key: 0.05}) for key in "ab" for n in range(10)]
     placement = place_experts(experts, boxes_of(200, 200), TRAFFIC)
     for key in "ab":
         assert {len([e for e in placement.held[box] if e.startswith(key)]) for box in placement.held} == {5}
+    experts, boxes = board(400), boxes_of(*[1000] * 4)
+    placement = place_experts(experts, boxes, TRAFFIC)
+    pairs = [(e.expert, other) for e in experts for other in e.leads]
+    together = sum(set(placement.boxes[one]) <= set(placement.boxes[other]) for one, other in pairs)
+    assert together > 0.9 * len(pairs)
 
 
-def test_what_exceeds_the_budgets_is_named_the_least_worthy_first_to_go() -> None:
+def test_the_least_worthy_go_first_beyond_the_budgets_and_standbys_are_spread_over_all_others() -> None:
     experts = [need(f"e{n}", usage={"a": (n + 1) / 100}) for n in range(8)]
     placement = place_experts(experts, boxes_of(20, 20), Traffic(images=10))
     assert {*placement.held["box0"], *placement.held["box1"]} == {"e4", "e5", "e6", "e7"}
     assert {*placement.beyond["box0"], *placement.beyond["box1"]} == {"e0", "e1", "e2", "e3"}
-
-
-def test_the_standbys_of_a_box_are_spread_over_all_others() -> None:
     experts = [need(f"e{n}", usage={"a": 0.01}) for n in range(80)]
     placement = place_experts(experts, boxes_of(*[200] * 5), TRAFFIC)
     behind = [placement.standby[e] for e, places in placement.boxes.items() if places == ("box0",)]

@@ -42,7 +42,7 @@ class Line:
         return {expert: self.foresight.next_place(expert) for expert in "abcx"}
 
 
-def test_a_parts_list_tells_the_next_place_of_each_expert_and_of_its_likely_successors() -> None:
+def test_a_parts_list_tells_the_next_places_and_a_part_that_is_left_out_is_expected_for_a_while() -> None:
     line = Line("ABBC")
     assert line.places() == {"a": 0, "b": 1, "c": 3, "x": 0}
     line.changed.clear()
@@ -53,6 +53,12 @@ def test_a_parts_list_tells_the_next_place_of_each_expert_and_of_its_likely_succ
     assert line.places() == {"a": 4, "b": 5, "c": 3, "x": 4}
     assert [line.foresight.images_until(expert) for expert in "abcx"] == [2, 3, 1, 2]
     assert line.foresight.in_order() == ["c", "a", "x", "b"]
+    line = Line("ACB" + "A" * 100)
+    line.see("A-B" + "A" * (LATE_PARTS - 2))
+    assert line.places()["c"] == 1
+    assert line.foresight.images_until("c") == 1
+    line.see("A", at=LATE_PARTS + 1)
+    assert line.places()["c"] == 103 + 1
 
 
 def test_a_board_that_ends_early_is_passed_over_and_without_serials_an_early_part_begins_the_next() -> None:
@@ -64,15 +70,6 @@ def test_a_board_that_ends_early_is_passed_over_and_without_serials_an_early_par
     line.see("ABBCA-", serial="")
     line.see("A", serial="")
     assert line.foresight.head == 5
-
-
-def test_a_part_that_is_left_out_is_expected_for_a_while() -> None:
-    line = Line("ACB" + "A" * 100)
-    line.see("A-B" + "A" * (LATE_PARTS - 2))
-    assert line.places()["c"] == 1
-    assert line.foresight.images_until("c") == 1
-    line.see("A", at=LATE_PARTS + 1)
-    assert line.places()["c"] == 103 + 1
 
 
 def test_parts_may_come_in_another_order_and_what_is_not_on_the_list_says_nothing() -> None:
@@ -102,13 +99,19 @@ def test_the_pace_is_that_of_the_images_not_of_groups_or_of_pauses() -> None:
         assert foresight.head + 9 <= foresight.horizon() <= foresight.head + 11
 
 
-def test_another_product_than_the_list_is_foreseen_no_more_until_the_next_board() -> None:
+def test_another_product_is_foreseen_no_more_and_much_later_parts_are_the_same_board() -> None:
     line = Line("A" * 50 + "B" * 50)
     line.see("C" * 40)
     assert not line.foresight.foresees()
     assert line.places() == dict.fromkeys("abcx")
     line.see("A", serial="S2")
     assert line.places()["b"] == line.foresight.head + 49
+    # Two boards whose parts come up to 20 places early or late differ by more than that.
+    chance, line, components = random.Random(1), Line(), "ABC" * 100
+    for serial in ("S1", "S2", "S3"):
+        for index in sorted(range(300), key=lambda index: index + chance.uniform(-20, 20)):
+            line.see_one(components[index], f"P{index}", serial)
+    assert line.foresight.head == 600
 
 
 def test_the_order_is_learned_from_the_board_before_of_which_images_may_come_late() -> None:
@@ -166,15 +169,6 @@ def test_where_the_last_boards_differ_the_next_may_have_either_and_an_exception_
         line.see(components, serial=serial)
     line.see("B", serial="S4")
     assert line.places()["c"] is None
-
-
-def test_a_board_goes_on_when_parts_come_much_later_than_on_the_board_before() -> None:
-    """Two boards whose parts come up to 20 places early or late differ by more than that."""
-    chance, line, components = random.Random(1), Line(), "ABC" * 100
-    for serial in ("S1", "S2", "S3"):
-        for index in sorted(range(300), key=lambda index: index + chance.uniform(-20, 20)):
-            line.see_one(components[index], f"P{index}", serial)
-    assert line.foresight.head == 600
 
 
 def test_parts_that_come_no_more_are_forgotten_as_is_another_product_and_names_without_end() -> None:

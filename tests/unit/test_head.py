@@ -103,11 +103,16 @@ class Boxes:
         self.head.check(idle=True)
 
 
-def test_a_box_gets_the_name_of_the_image_for_its_sentences() -> None:
+def test_a_box_gets_the_name_of_the_image_and_one_that_nobody_knows_is_lost_without_consequence() -> None:
     boxes = Boxes(homes_on(["one"]))
     boxes.tell(Arrived(Request(7, "A", "left.png")))
     boxes.tell(Arrived(Request(8, "B")))
     assert [stage.request.name for stage in boxes.open.values()] == ["left.png", "image 8"]
+    boxes = Boxes(homes_on(["one"]))
+    assert boxes.tell(BoxLost("two")) == []
+    boxes.tell(Arrived(Request(0, "A")))
+    with pytest.raises(AssertionError, match="at idle"):
+        boxes.head.check(idle=True)
 
 
 def test_stages_follow_each_other_over_boxes_and_the_image_comes_once() -> None:
@@ -317,14 +322,6 @@ def test_every_image_has_exactly_one_answer_and_comes_to_a_box_once(steps: list[
             boxes.tell(ExpertsReported(box, {"a": 0.0, "x": float(which)}))
     boxes.finish()
     assert sorted(answer.result.request.id for answer in boxes.answers) == list(range(images))
-
-
-def test_a_box_that_nobody_knows_is_lost_without_consequence() -> None:
-    boxes = Boxes(homes_on(["one"]))
-    assert boxes.tell(BoxLost("two")) == []
-    boxes.tell(Arrived(Request(0, "A")))
-    with pytest.raises(AssertionError, match="at idle"):
-        boxes.head.check(idle=True)
 
 
 def test_once_it_is_stopped_no_stage_is_sent_and_each_image_is_answered() -> None:

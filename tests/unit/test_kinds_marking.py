@@ -129,16 +129,13 @@ def test_kinds_that_do_not_read_refuse_what_may_be_read() -> None:
     assert kinds.resolve("resnet18").misfit(replace(resnet, reads=None)) == ""
 
 
-def test_the_model_is_taken_out_of_a_wheel(tmp_path: Path) -> None:
+def test_the_model_is_taken_out_of_a_wheel_and_any_other_is_refused(tmp_path: Path) -> None:
     wheel = tmp_path / "rapidocr-3.10.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.write(model_file(), f"rapidocr/models/{marking_file.MODEL}")
     state = marking.read(wheel).state
     assert state["head.weight"].shape == (1 + len(CHARACTERS), 120)
     assert torch.equal(state["head.weight"], network().head.weight)
-
-
-def test_another_file_is_refused(tmp_path: Path) -> None:
     other, empty = tmp_path / "other.onnx", tmp_path / "empty.whl"
     other.write_bytes(b"no model")
     with zipfile.ZipFile(empty, "w") as archive:
@@ -149,9 +146,6 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
         with pytest.raises(StoreError) as refusal:
             marking_file.tensors(path)
         assert path.name in str(refusal.value)
-
-
-def test_a_model_with_the_same_tensors_that_computes_otherwise_is_refused(tmp_path: Path) -> None:
     import onnx
 
     model = onnx.load(str(model_file()))

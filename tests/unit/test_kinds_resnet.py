@@ -175,16 +175,13 @@ def test_a_state_dict_that_does_not_fit_names_the_tensor():
         KIND.convert({**state, "conv1.weight": torch.zeros(64, 1, 7, 7)}, CHIP)
 
 
-def test_augmenting_nothing_changes_nothing_and_mirrors_mirror():
+def test_augmenting_follows_its_generator_and_nothing_changes_nothing() -> None:
     images = torch.randint(0, 256, (4, 3, 16, 16), dtype=torch.uint8)
     still = Augment(shift=0, scale=0, gain=0, offset=0, noise=0)
     assert torch.equal(still(images, torch.Generator()), images)
     both = Augment(mirror_x=True, shift=0, scale=0, gain=0, offset=0, noise=0)
     for before, after in zip(images, both(images, torch.Generator().manual_seed(3)), strict=True):
         assert torch.equal(after, before) or torch.equal(after, before.flip(2))
-
-
-def test_augmenting_stays_in_range_and_follows_its_generator():
     images = torch.randint(0, 256, (4, 3, 16, 16), dtype=torch.uint8)
     wild = Augment(mirror_y=True, rotate=30, erase=0.5, gain=0.9, offset=0.5)
     first, second = (wild(images, torch.Generator().manual_seed(7)) for _ in range(2))
@@ -193,14 +190,11 @@ def test_augmenting_stays_in_range_and_follows_its_generator():
     assert torch.equal(first, second)
 
 
-def test_the_learning_rate_rises_and_falls():
+def test_the_learning_rate_rises_and_falls_and_threads_are_restored_after_an_error() -> None:
     rates = [pace(step, 100) for step in range(100)]
     assert rates.index(max(rates)) in (9, 10)
     assert rates[0] == pytest.approx(0.1)
     assert rates[-1] < 0.02
-
-
-def test_threads_are_restored_after_an_error():
     before = torch.get_num_threads()
     with pytest.raises(ValueError, match="x"), computing(1):
         raise ValueError("x")

@@ -41,7 +41,13 @@ def test_a_run_lasts_from_its_first_image_to_its_last_answer(events: list[tuple[
     assert recorder.metrics().wall_s == wall_s
 
 
-def test_an_expert_that_went_with_its_device_before_its_load_is_counted_is_a_switch_all_the_same() -> None:
+def test_boxes_count_their_stages_and_an_expert_that_went_with_its_device_is_a_switch() -> None:
+    none = Recorder({}).metrics()
+    head = replace(none, images=3, ok=2, ng=1, wall_s=2.0, control_s=0.5)
+    boxes = [replace(none, images=4, ok=4, stages=4, switches=2, control_s=0.1, wall_s=9.0, pace=p) for p in (1.0, 1.5)]
+    counted = of_cluster(head, boxes)
+    assert counted == replace(head, stages=8, switches=4, control_s=0.7, pace=1.5)
+    assert of_cluster(head, []) == head
     pool = ModelPool(PoolSpec("cuda0", "cuda", 1000, 0))
     recorder = Recorder({"cuda0": pool})
     pool.plan("a", 10, Why.DEMAND)
@@ -52,12 +58,3 @@ def test_an_expert_that_went_with_its_device_before_its_load_is_counted_is_a_swi
     pool.release("a")  # the loss of the device was decided on together with the end of the load
     recorder.observe(Loaded("cuda0", "a", 0.5), [], 1.0)
     assert (recorder.metrics().switches, recorder.metrics().switch_s) == (1, 0.5)
-
-
-def test_several_boxes_count_their_stages_and_the_head_the_images() -> None:
-    none = Recorder({}).metrics()
-    head = replace(none, images=3, ok=2, ng=1, wall_s=2.0, control_s=0.5)
-    boxes = [replace(none, images=4, ok=4, stages=4, switches=2, control_s=0.1, wall_s=9.0, pace=p) for p in (1.0, 1.5)]
-    counted = of_cluster(head, boxes)
-    assert counted == replace(head, stages=8, switches=4, control_s=0.7, pace=1.5)
-    assert of_cluster(head, []) == head

@@ -63,12 +63,9 @@ def test_a_panel_is_recognised_and_divided(name: str, units: list[str]) -> None:
     assert len(set(at.values())) == 12
 
 
-def test_a_single_board_is_no_panel() -> None:
+def test_a_single_board_is_no_panel_and_boards_that_differ_are_refused() -> None:
     assert pattern_of([BoardPart(refdes, x, y, 0, Side.TOP) for refdes, x, y, _ in PARTS]) is None
     assert pattern_of([BoardPart(f"LED_{n}_R1", n, 0, 0, Side.TOP) for n in (1,)]) is None
-
-
-def test_boards_that_differ_and_parts_of_no_board_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"Board_3.* differ in"):
         layout([place for place in panel("Board_{n}-{orig}") if place.refdes != "Board_3-U1"], "Board_{n}-{orig}")
     with pytest.raises(ConfigError, match="FID1, FID2 are of no board"):

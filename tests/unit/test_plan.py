@@ -25,11 +25,16 @@ def cost(weights: int, activation: int = 1, max_batch: int = 4, workspace: int =
     return Cost(0.1, 0.1, 1.0, weights * MIB, activation * MIB, max_batch, workspace * MIB)
 
 
-def test_each_executor_has_a_pool_of_its_own_with_an_equal_part() -> None:
+def test_executors_have_equal_pools_of_what_images_under_way_and_the_device_leave() -> None:
     made = plan({"cpu": 2}, 101 * MIB, ["a"], table(a=cost(10)))
     half = 101 * MIB // 2
     assert made.pools == (PoolSpec("cpu0", "cpu", half, 4 * MIB), PoolSpec("cpu1", "cpu", half, 4 * MIB))
     assert made.executors == (ExecutorSpec("cpu0", "cpu", "cpu0"), ExecutorSpec("cpu1", "cpu", "cpu1"))
+    assert inbox_bytes(800 * MIB) == 100 * MIB
+    assert inbox_bytes(64 << 30) == 512 * MIB
+    for fixed, each in ((0, 35), (20, 25)):
+        made = plan({"cpu": 2}, 80 * MIB, ["a"], table(a=cost(10)), with_images=True, fixed_bytes=fixed * MIB)
+        assert [pool.capacity_bytes for pool in made.pools] == [each * MIB] * 2
 
 
 @pytest.mark.parametrize(("base_s", "images"), [(0.0, 1), (0.006, 1), (0.02, 4), (0.1, 8)])
@@ -112,14 +117,6 @@ def test_a_score_that_does_not_fit_is_refused_with_those_that_do(loaded: float) 
 
 
 # Images under way
-
-
-def test_images_under_way_have_an_eighth_of_a_small_memory_and_pools_share_what_they_and_the_device_leave() -> None:
-    assert inbox_bytes(800 * MIB) == 100 * MIB
-    assert inbox_bytes(64 << 30) == 512 * MIB
-    for fixed, each in ((0, 35), (20, 25)):
-        made = plan({"cpu": 2}, 80 * MIB, ["a"], table(a=cost(10)), with_images=True, fixed_bytes=fixed * MIB)
-        assert [pool.capacity_bytes for pool in made.pools] == [each * MIB] * 2
 
 
 @given(st.integers(1, 3), st.integers(1, 400), st.integers(1, 50))

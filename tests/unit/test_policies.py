@@ -215,7 +215,7 @@ class Needy(NewestFirst):
     needs = frozenset({Need.SHARED_BACKLOG})
 
 
-def test_a_policy_may_be_a_class_of_the_users(rules: Rules) -> None:
+def test_a_policy_may_be_a_class_of_the_users_found_by_its_path(rules: Rules) -> None:
     costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts}
     chosen = replace(strategy("samba"), name="newest", eviction=NewestFirst)
     line = VirtualLine(rules, costs, pools_of(1, 25), strategy=chosen)
@@ -224,6 +224,8 @@ def test_a_policy_may_be_a_class_of_the_users(rules: Rules) -> None:
     moves = [what.removeprefix("cpu0 ") for _, what in line.log if "evict" in what or "load" in what]
     assert moves == ["load x", "load a", "evict a", "load c"]
     assert line.switches == 1
+    assert policies.class_of("eviction", "test_policies:NewestFirst").__name__ == "NewestFirst"
+    assert policies.class_of("arrange", "together") is policies.class_of("arrange", "group-by-expert")
 
 
 class Elsewhere(Assign):
@@ -319,8 +321,3 @@ def test_what_is_no_such_policy_is_refused(policy: Any, words: list[str]) -> Non
     with pytest.raises(ConfigError) as caught:
         Strategy("mine", eviction=policy)
     assert [word for word in words if word not in str(caught.value)] == []
-
-
-def test_a_policy_is_found_by_its_dotted_path_and_by_its_former_name() -> None:
-    assert policies.class_of("eviction", "test_policies:NewestFirst").__name__ == "NewestFirst"
-    assert policies.class_of("arrange", "together") is policies.class_of("arrange", "group-by-expert")

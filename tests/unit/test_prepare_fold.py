@@ -58,7 +58,7 @@ def folded(make):
     return fold(Net(make), EXPERT, weights(make))
 
 
-def test_a_folded_pair_computes_the_same_without_its_norm():
+def test_a_folded_pair_computes_the_same_and_only_pairs_are_folded() -> None:
     def make():
         return nn.Sequential(nn.Conv2d(3, 4, 3, groups=1, bias=True), nn.BatchNorm2d(4), nn.ReLU(inplace=True))
 
@@ -69,8 +69,6 @@ def test_a_folded_pair_computes_the_same_without_its_norm():
     expected = kind.forward(network(kind, EXPERT, state), images)
     assert torch.allclose(kind.forward(network(kind, EXPERT, found.state, found.pairs), images), expected, atol=1e-5)
 
-
-def test_only_the_pairs_that_are_pairs_are_folded():
     def wire(self, x):
         raw = self.conv(x)
         return self.other_norm(self.other(self.norm(raw) + raw))

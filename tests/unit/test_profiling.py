@@ -77,11 +77,6 @@ class Failing:
         return lambda *arguments, **options: None
 
 
-def test_the_error_of_who_failed_is_told_not_that_of_who_waited() -> None:
-    with pytest.raises(DeviceFull, match="no room"):
-        joint_batch_s(Failing(), EXPERT, [], 2)
-
-
 @pytest.mark.parametrize("error", [ConfigError("too small"), DeviceFull("too small")])
 def test_executors_are_measured_together_as_long_as_they_fit(tmp_path, monkeypatch, error) -> None:
     tried: list[int] = []
@@ -101,7 +96,7 @@ def test_executors_are_measured_together_as_long_as_they_fit(tmp_path, monkeypat
     assert tried == [2, 3, 3]
 
 
-def test_steps_that_were_left_out_count_as_done() -> None:
+def test_steps_that_were_left_out_count_as_done_and_the_error_of_who_failed_is_told() -> None:
     told: list[tuple[str, float]] = []
     steps = ProgressSteps(print, lambda what, done, total: told.append((what, done)))
     steps.expect([("a", 1.0), ("b", 2.0), ("c", 4.0)])
@@ -109,6 +104,8 @@ def test_steps_that_were_left_out_count_as_done() -> None:
     steps.begin("c")
     steps.part(0.5)
     assert told == [("a", 0.0), ("c", 3.0), ("c", 5.0)]
+    with pytest.raises(DeviceFull, match="no room"):
+        joint_batch_s(Failing(), EXPERT, [], 2)
 
 
 # Which configuration is kept after runs on the machine, and how often images needed each expert
@@ -183,19 +180,13 @@ def times(
     return ProcessorTimes(at_s, cores_s, own_s, named)
 
 
-def test_what_is_not_ours_is_of_others() -> None:
+def test_what_is_not_ours_is_of_others_also_without_a_name() -> None:
     load = between(times(10, 100, 40, {7: 5.0, 8: 1.0, 9: 3.0}), times(14, 108, 43, {7: 9.0, 8: 1.1, 9: 3.6}), 2)
     assert load.cores == pytest.approx(1.25)  # 8 s of the cores in 4 s, 3 of them ours
     assert [(name, pid, round(cores, 2)) for name, pid, cores in load.most] == [("p7", 7, 1.0), ("p9", 9, 0.15)]
-
-
-def test_a_process_that_came_or_has_a_used_number_counts_without_a_name() -> None:
     before = times(0, 0, 0, {7: 5.0})
     assert between(before, times(2, 2, 0, {8: 2.0}), 2) == OtherLoad(1.0)
     assert between(before, times(2, 2, 0, {7: 6.5}, began_s=9.0), 2) == OtherLoad(1.0)
-
-
-def test_our_own_time_is_no_load_and_clocks_that_stand_say_nothing() -> None:
     assert between(times(0, 0, 0), times(2, 4, 4.1), 2).cores == 0
     assert between(times(5, 0, 0), times(5, 4, 0), 2).cores == 0
     assert between(times(0, 0, 0), times(1, 2.1, 0), 2).cores == 2  # counted in steps of 10 ms

@@ -182,16 +182,13 @@ def test_a_board_says_which_of_its_experts_are_unproven(tmp_path: Path) -> None:
     assert again.warnings == (*told, "another")
 
 
-def test_a_training_measures_how_narrow_its_pictures_are(tmp_path: Path) -> None:
+def test_how_narrow_pictures_are_is_measured_and_labels_that_are_never_told_right_are_named(tmp_path: Path) -> None:
     taken = TakenPictures(tmp_path)
     for number, height in enumerate((20, 10, 10)):
         (tmp_path / f"{number}.png").write_bytes(bytes([number]))
         taken.add(tmp_path / f"{number}.png", np.zeros((height, 200, 3), np.uint8), Purpose.LEARN)
     assert taken.measures(CHIP) == {"shorter_px": pytest.approx(1.6)}
     assert not replace(taken, pictures=[replace(picture, aspect=0.5) for picture in taken.pictures]).measures(CHIP)
-
-
-def test_labels_none_of_whose_pictures_are_told_right_are_named_at_once() -> None:
     truth, said = torch.tensor([0, 0, 1, 2, 2, 2]), torch.tensor([1, 2, 1, 0, 0, 0])
     (told,) = classifier_train.HeldAnswers(truth, said, 0.0).unseen_labels(("a", "b", "c", "d"))
     assert "2 of 'a', 3 of 'c'" in told

@@ -44,7 +44,7 @@ def reply(id: int, latency_s: float) -> Reply:
 # JSON
 
 
-def test_json_has_the_columns_in_their_order_and_null_for_a_bound_that_was_not_worked_out() -> None:
+def test_json_has_the_columns_in_their_order_and_a_run_without_images_divides_by_nothing() -> None:
     unbounded = replace(ROW, lower_bound_switches=None, lower_bound_makespan_s=None)
     plain, measured, without = json.loads(to_json([ROW, replace(ROW, machine=FIGURES), unbounded]))
     assert list(plain) == list(without) == [*COLUMNS, *LATER, "images", "errors"]
@@ -54,12 +54,15 @@ def test_json_has_the_columns_in_their_order_and_null_for_a_bound_that_was_not_w
     assert {name: plain[name] for name in COLUMNS} == {name: getattr(ROW, name) for name in COLUMNS}
     assert without["lower_bound_switches"] is without["lower_bound_makespan_s"] is None
     assert json.loads(to_json([])) == []
+    empty = row(Heading("t", "o", "s"), "d", Recorder({}).metrics(), Latencies())
+    assert (empty.images, empty.images_per_s, empty.scheduling_us_per_request, empty.hit_ratio) == (0, 0.0, 0.0, 1.0)
+    assert empty.p99_s == 0.0
 
 
 # Table
 
 
-def test_what_all_rows_have_in_common_is_the_title() -> None:
+def test_what_all_rows_have_in_common_is_the_title_also_of_an_upright_table() -> None:
     table = to_table([ROW, replace(ROW, strategy="samba", task="B1")])
     assert table.title == "order iid, device uma-m2"
     assert cells(table) == {"task": ["A1", "B1"], "strategy": ["coserve", "samba"]} | {
@@ -70,6 +73,14 @@ def test_what_all_rows_have_in_common_is_the_title() -> None:
             *(("at least ", "120.0 s"), ("scheduling", "32 µs")),
         ]
     }
+    rows = [ROW, replace(ROW, strategy="samba", switches=99)]
+    flat, upright = to_table(rows), to_table(rows, upright=True)
+    assert flat.title == upright.title
+    lines = [list(cells(flat)), *map(list, zip(*cells(flat).values(), strict=True))]
+    turned = [list(cells(upright)), *map(list, zip(*cells(upright).values(), strict=True))]
+    assert [list(line) for line in zip(*lines, strict=True)] == turned
+    assert turned[0] == ["strategy", "coserve", "samba"]
+    assert [column.justify for column in upright.columns] == ["left", "right", "right"]
 
 
 def test_a_column_without_a_figure_in_any_row_is_left_out_and_one_with_some_stays() -> None:
@@ -86,17 +97,6 @@ def test_a_column_without_a_figure_in_any_row_is_left_out_and_one_with_some_stay
     assert "device memory" not in both
 
 
-def test_a_table_stands_upright_with_the_same_cells() -> None:
-    rows = [ROW, replace(ROW, strategy="samba", switches=99)]
-    flat, upright = to_table(rows), to_table(rows, upright=True)
-    assert flat.title == upright.title
-    lines = [list(cells(flat)), *map(list, zip(*cells(flat).values(), strict=True))]
-    turned = [list(cells(upright)), *map(list, zip(*cells(upright).values(), strict=True))]
-    assert [list(line) for line in zip(*lines, strict=True)] == turned
-    assert turned[0] == ["strategy", "coserve", "samba"]
-    assert [column.justify for column in upright.columns] == ["left", "right", "right"]
-
-
 # Latencies
 
 
@@ -107,9 +107,3 @@ def test_quantiles_are_those_of_all_replies(latencies: list[float], share: float
         seen.observe(None, [reply(id, latency_s)], 0.0)
     assert seen.quantile_s(share) == pytest.approx(float(np.quantile(latencies, share)))
     assert min(latencies) <= seen.quantile_s(share) <= max(latencies)
-
-
-def test_a_run_without_images_divides_by_nothing() -> None:
-    empty = row(Heading("t", "o", "s"), "d", Recorder({}).metrics(), Latencies())
-    assert (empty.images, empty.images_per_s, empty.scheduling_us_per_request, empty.hit_ratio) == (0, 0.0, 0.0, 1.0)
-    assert empty.p99_s == 0.0

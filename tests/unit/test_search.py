@@ -31,14 +31,11 @@ def bounds(most: int) -> int:
 # Windows and line
 
 
-def test_the_windows_are_the_papers() -> None:
+def test_the_windows_are_the_papers_and_each_says_what_the_line_foretold() -> None:
     bounds = list(windows())
     assert bounds[:6] == [15, 28, 39, 48, 56, 62]
     assert bounds == sorted(set(bounds))
     assert bounds[-1] <= 100
-
-
-def test_each_window_says_what_the_line_foretold() -> None:
     search = search_memory(tent(peak=35), 60, faithful=Random(0))
     assert [(point.lower, point.upper, point.images_per_s) for point in search.points[:3]] == [
         (0, 15, 25.0), (15, 28, 38.0), (28, 39, 41.0)
@@ -56,6 +53,11 @@ def test_the_faithful_search_stops_where_the_paper_did_and_draws_from_that_windo
     assert "16.3%" in search.reason
     assert "window 28 to 39" in search.reason
     assert search.chosen in tried(search)
+    assert 39 not in tried(search_memory(tent(peak=5), 60, faithful=Random(0)))
+    for seed in range(30):
+        search = search_memory(lambda n: 1.0 * n if n <= 16 else None, 60, faithful=Random(seed))
+        assert search.chosen in (15, 16)
+        assert search.chosen in tried(search)
 
 
 @pytest.mark.parametrize(("share", "goes_on"), [(0.951, True), (0.949, False)])
@@ -66,17 +68,6 @@ def test_a_shortfall_within_the_margin_does_not_stop_it(share: float, goes_on: b
     numbers = tried(search_memory(curve, 60, faithful=Random(0)))
     assert numbers[:3] == [15, 28, 39]
     assert (48 in numbers) is goes_on
-
-
-def test_throughput_that_drops_before_there_is_a_line_stops_it_too() -> None:
-    assert 39 not in tried(search_memory(tent(peak=5), 60, faithful=Random(0)))
-
-
-def test_what_does_not_fit_is_drawn_again() -> None:
-    for seed in range(30):
-        search = search_memory(lambda n: 1.0 * n if n <= 16 else None, 60, faithful=Random(seed))
-        assert search.chosen in (15, 16)
-        assert search.chosen in tried(search)
 
 
 # Ours
@@ -196,7 +187,7 @@ def speeds(table: dict[str, float | None], seen: list[str]) -> Callable[[dict[st
     return throughput
 
 
-def test_the_first_device_rises_then_the_next_beside_it() -> None:
+def test_devices_rise_one_after_the_other_and_one_of_no_use_or_too_small_is_left_out() -> None:
     seen: list[str] = []
     table = {"1g": 10.0, "2g": 15.0, "3g": 17.0, "4g": 17.1, "3g+1c": 18.0, "3g+2c": 17.0}
     search = search_executors(speeds({**table}, seen), ["g", "c"], {"g": 5, "c": 3})
@@ -206,9 +197,6 @@ def test_the_first_device_rises_then_the_next_beside_it() -> None:
     assert search.reason == (
         "3 executors on g: with 4 throughput is 0.6% higher; 1 executor on c: with 2 throughput is 5.6% lower"
     )
-
-
-def test_a_device_of_no_use_gets_none_and_one_that_is_too_small_is_left_out() -> None:
     seen: list[str] = []
     search = search_executors(speeds({"1g": 10.0, "2g": None, "1g+1c": 9.0}, seen), ["g", "c"], {"g": 5, "c": 3})
     assert search.chosen == {"g": 1}
@@ -217,9 +205,6 @@ def test_a_device_of_no_use_gets_none_and_one_that_is_too_small_is_left_out() ->
     search = search_executors(speeds({"1g": None, "1c": 2.0}, seen), ["g", "c"], {"g": 5, "c": 1})
     assert search.chosen == {"c": 1}
     assert "1 were allowed" in search.reason
-
-
-def test_if_no_executor_fits_it_says_so() -> None:
     with pytest.raises(ConfigError, match="fewer executors"):
         search_executors(lambda numbers: None, ["g", "c"], {"g": 2, "c": 2})
     with pytest.raises(ConfigError):

@@ -69,7 +69,7 @@ def test_without_a_code_that_is_allowed_the_board_is_to_review_under_the_name_of
     assert (text or "no code") in result.findings[0].doubt
 
 
-def test_two_codes_that_differ_are_no_serial() -> None:
+def test_two_codes_that_differ_are_no_serial_and_one_that_the_caller_gives_stays() -> None:
     drawn = layout(ONE, serial={**SERIAL, "size": [10, 5], "at": [10, 8]})
     left, right = layout(ONE, serial={**SERIAL, "at": [7.5, 8]}), layout(ONE, serial={**SERIAL, "at": [12.5, 8]})
     first, second = printed(left, {"": "SN0001"}), printed(right, {"": "SN0002"})
@@ -78,9 +78,6 @@ def test_two_codes_that_differ_are_no_serial() -> None:
     assert result.verdict is Verdict.REVIEW
     assert "SN0001" in result.findings[0].doubt
     assert "SN0002" in result.findings[0].doubt
-
-
-def test_a_serial_that_the_caller_gives_stays() -> None:
     drawn = layout(ONE, serial=SERIAL)
     board = read_board(draw(drawn), drawn, "photo7", serials={"": "SN9999"})
     assert [picture.serial for picture in board.pictures()] == ["SN9999"]

@@ -38,11 +38,13 @@ def test_scalars_stay_text_lines_are_those_of_keys_and_nesting_up_to_the_bound_i
     assert str(document.error(("z",), "here")) == "board.yaml:1: here"
 
 
-def test_a_billion_laughs_are_stopped_at_the_first(board_file: Write) -> None:
+def test_a_billion_laughs_are_stopped_at_the_first_and_what_is_no_file_is_refused(board_file, tmp_path) -> None:
     lines = ['l0: &l0 ["ha"]'] + [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 10)}]" for i in range(1, 30)]
     said = refusal(board_file("\n".join(lines)))
     assert said.startswith("board.yaml:2: '*l0' is an alias; write the entry out; board.yaml:3: ")
     assert len(said) < 500
+    assert refusal(tmp_path) == f"{tmp_path}: cannot be read: Is a directory"
+    assert refusal(tmp_path / "x.yaml") == f"{tmp_path / 'x.yaml'}: cannot be read: No such file or directory"
 
 
 TAGS = [
@@ -127,8 +129,3 @@ def test_what_people_write_wrong_is_told_at_its_line(board_file: Write, text: st
 @pytest.mark.parametrize(("raw", "line", "message"), BYTES.values(), ids=BYTES)
 def test_what_is_not_text_is_refused(board_file: Write, raw: bytes, line: int, message: str) -> None:
     assert refusal(board_file(raw)).startswith(f"board.yaml:{line}: {message}")
-
-
-def test_a_folder_or_a_missing_file_is_refused(tmp_path: Path) -> None:
-    assert refusal(tmp_path) == f"{tmp_path}: cannot be read: Is a directory"
-    assert refusal(tmp_path / "x.yaml") == f"{tmp_path / 'x.yaml'}: cannot be read: No such file or directory"

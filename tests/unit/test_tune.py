@@ -69,7 +69,7 @@ def choose(
     return search(board, memory_bytes, gpu=gpu, cores=cores, **facts).choose(most)
 
 
-def test_a_small_useful_batch_is_set_aside_and_nothing_is_searched(board: Rules) -> None:
+def test_a_small_useful_batch_is_set_aside_and_a_large_one_weighed_against_experts(board: Rules) -> None:
     choice = choose(board, 100 * MB)[0]
     assert choice.windows == ()
     assert choice.chosen.workspace_bytes == {"cpu": 4 * MB}
@@ -77,9 +77,6 @@ def test_a_small_useful_batch_is_set_aside_and_nothing_is_searched(board: Rules)
     assert choice.chosen.loaded_experts == 8
     assert "limited computing power" in " ".join(choice.chosen.reasons)
     assert choice.chosen.images_per_s >= choice.chosen.casual_images_per_s
-
-
-def test_a_large_useful_batch_is_weighed_against_experts(board: Rules) -> None:
     choice = choose(board, 200 * MB, activation=10 * MB, max_batch=16)[0]
     assert choice.windows
     assert choice.chosen.images_per_s == max(point.images_per_s for point in choice.windows)
