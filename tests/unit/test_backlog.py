@@ -67,7 +67,6 @@ def test_rounding_does_not_pile_up_when_it_runs_empty() -> None:
         for number, charge in enumerate((0.1, 0.2, 0.3)):
             backlog.add(Stage(number, "a"), charge, join=True)
         group = backlog.latest("a")
-        assert group is not None
         backlog.take(group, 1, 0.0)
         backlog.take(group, 2, 0.0)
         backlog.add(Stage(0, "a"), 0.7, join=True)

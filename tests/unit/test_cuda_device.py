@@ -46,14 +46,16 @@ def expert(name):
 
 
 EXPERTS = [expert(name) for name in "abcdef"]
+VALUES = {name: number for number, name in enumerate("abcdef", start=1)}
+"""The one number of each expert that counts."""
 FULL = DeviceFull("no memory")
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     found = Store(tmp_path_factory.mktemp("store"))
-    for number, name in enumerate("abcdef", start=1):
-        state = {"weight": number * torch.eye(1, BLOB)}  # one number counts, so that nothing can lie beside its place
+    for name, value in VALUES.items():
+        state = {"weight": value * torch.eye(1, BLOB)}  # one number counts, so that nothing can lie beside its place
         found.put(f"t/{name}", kind="scale", labels=("ok",), input_size=8, state=state)
     return found
 
@@ -84,6 +86,13 @@ def device_of(store, driver, *, room=3.2, copies=0, executors=1, troubles=None):
     device.prepare(EXPERTS, executors)
     driver.log.clear()
     return device
+
+
+def works(device, *names):
+    """Load experts, and see that each answers with its own weights."""
+    for name in names:
+        device.load("pool", expert(name))
+        assert says(device, name, 7) == [7 * VALUES[name]]
 
 
 def ready(store, names="", *, eager=frozenset(), **options):
@@ -144,13 +153,12 @@ def test_a_copy_that_is_not_wanted_any_more_is_not_waited_for(store):
 def test_what_is_overwritten_has_been_read_before(store, eager):
     """Places are given away at once: whoever comes there waits on the device, not in a thread."""
     _, device = ready(store, eager=eager, room=2.2, executors=2)
-    value = {name: number for number, name in enumerate("abcdef", start=1)}
     for first, second in ("ab", "cd", "ef", "ba", "dc", "fe", "af"):
         device.load("pool", expert(first))
         device.load("pool", expert(second))
-        assert says(device, first, 3, executor="one") == [3 * value[first]]
-        assert says(device, second, 3, 5, 7, executor="two") == [each * value[second] for each in (3, 5, 7)]
-        assert says(device, second, 1, executor="one") == [value[second]]
+        assert says(device, first, 3, executor="one") == [3 * VALUES[first]]
+        assert says(device, second, 3, 5, 7, executor="two") == [each * VALUES[second] for each in (3, 5, 7)]
+        assert says(device, second, 1, executor="one") == [VALUES[second]]
         device.evict("pool", expert(first))
         device.evict("pool", expert(second))
     device.memory.blobs.check()
@@ -179,8 +187,7 @@ def test_a_copy_in_host_memory_spares_the_disk(store, no_disk):
     for name in "ab":
         device.evict("pool", expert(name))
     no_disk()
-    device.load("pool", expert("a"))
-    assert says(device, "a", 9) == [9]
+    works(device, "a")
     with pytest.raises(ZeroDivisionError):
         device.load("pool", expert("b"))
     device.evict("pool", expert("a"))
@@ -211,8 +218,7 @@ def test_a_copy_that_could_not_be_loaded_is_dropped_as_in_the_books(store, fille
         device.load("pool", expert("b"), keep_copy=not filled)
     assert device.memory.host.copy_of("b") is None
     device.read("pool", expert("b"))
-    device.load("pool", expert("b"))
-    assert says(device, "b", 9) == [18]
+    works(device, "b")
 
 
 def test_what_the_disk_reader_has_read_is_copied_without_the_disk(store, monkeypatch):
@@ -230,8 +236,7 @@ def test_what_the_disk_reader_has_read_is_copied_without_the_disk(store, monkeyp
     assert len(reads) == 3
     assert [says(device, name, 5) for name in "bc"] == [[10], [15]]
     device.evict("pool", expert("c"))
-    device.load("pool", expert("c"))
-    assert says(device, "c", 4) == [12]
+    works(device, "c")
     assert len(reads) == 3
 
 
@@ -243,9 +248,8 @@ def test_who_leaves_the_device_goes_down_with_its_unpacking_and_comes_up_again(s
         device.evict("pool", expert(name), keep_copy=name in "bc")
     no_disk()
     monkeypatch.setattr(Networks, "unpacking", lambda *_: 1 / 0)
-    for name, value in (("c", 3), ("a", 1), ("b", 2)):
-        device.load("pool", expert(name))
-        assert says(device, name, 7) == [7 * value]
+    for name in "cab":
+        works(device, name)
         device.evict("pool", expert(name), keep_copy=True)
     finish(device)
     assert [driver.log.count(f"lane: copy {name} down") for name in "abc"] == [0, 1, 1]
@@ -308,8 +312,7 @@ def test_an_expert_is_read_into_pieces_and_copied_from_them(store, shape):
         assert len(host.copy_of(name).buffer.extents) > 50
         assert says(device, name, 7) == [7 * value]
     device.evict("pool", expert("a"))
-    device.load("pool", expert("a"))
-    assert says(device, "a", 7) == [7]
+    works(device, "a")
     assert not any("move" in entry for entry in driver.log)
 
 
@@ -441,8 +444,7 @@ def test_a_load_that_fails_takes_no_place_whether_in_its_copy_or_before(store, m
     for _ in range(20):
         with pytest.raises(DeviceFull):
             device.load("pool", expert("b"))
-    device.load("pool", expert("a"))
-    assert says(device, "a", 4) == [4]
+    works(device, "a")
     with pytest.raises(DeviceFull, match="more than is free"):
         device.load("pool", expert("c"))
     _, device = ready(store, room=1.2)
@@ -455,8 +457,7 @@ def test_a_load_that_fails_takes_no_place_whether_in_its_copy_or_before(store, m
         for _ in range(3):
             with pytest.raises(StoreError, match="lacks a layer"):
                 device.load("pool", expert("a"))
-    device.load("pool", expert("a"))
-    assert says(device, "a", 4) == [4]
+    works(device, "a")
 
 
 def test_a_lost_device_says_so_from_then_on_ends_both_batches_and_lets_go(store):
@@ -493,8 +494,7 @@ def test_damaged_weights_are_reported_and_the_others_go_on(store, tmp_path):
     device = device_of(own, gpu())
     with pytest.raises(StoreError, match=r"t/b.* is damaged"):
         device.load("pool", expert("b"))
-    device.load("pool", expert("a"))
-    assert says(device, "a", 2) == [2]
+    works(device, "a")
 
 
 def test_nothing_is_captured_and_no_memory_taken_while_images_come(store):

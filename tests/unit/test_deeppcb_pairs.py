@@ -35,6 +35,9 @@ def pair(folder: Path, key: str) -> Pair:
     return Pair(key, "group1", *names, (Defect(2, (105, 295, 135, 325)),))
 
 
+ROW = "group1/a/001.jpg group1/a_not/001.txt\n"
+
+
 def test_pairs_of_rare_board_types_are_repeated(tmp_path: Path) -> None:
     one = pair(tmp_path, "a")
     several = [*[one] * 12, *[replace(one, group="rare")] * 5, *[replace(one, group="single")]]
@@ -64,32 +67,26 @@ def test_pairs_are_read_back_with_their_boxes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("note", "words"),
+    ("row", "note", "words"),
     [
-        ("1 2 3 4 0\n", "'1 2 3 4 0' is no x1 y1 x2 y2 class"),
-        ("1 2 3 4 7\n", "is no x1 y1 x2 y2 class"),
-        ("1 2 3 x 1\n", "is no x1 y1 x2 y2 class"),
-        ("1 2 3 4\n", "'1 2 3 4' has not 5 words"),
-        (None, "cannot be read"),
+        (None, None, "cannot be read"),
+        ("a b c\n", None, "has not 2 words"),
+        (ROW, "1 2 3 4 0\n", "'1 2 3 4 0' is no x1 y1 x2 y2 class"),
+        (ROW, "1 2 3 4 7\n", "is no x1 y1 x2 y2 class"),
+        (ROW, "1 2 3 x 1\n", "is no x1 y1 x2 y2 class"),
+        (ROW, "1 2 3 4\n", "'1 2 3 4' has not 5 words"),
+        (ROW, None, "cannot be read"),
     ],
 )
-def test_a_damaged_annotation_is_one_sentence(tmp_path: Path, note: str | None, words: str) -> None:
+def test_a_damaged_list_or_annotation_is_one_sentence(
+    tmp_path: Path, row: str | None, note: str | None, words: str
+) -> None:
     (tmp_path / "splits").mkdir()
-    (tmp_path / "splits" / "test.txt").write_text("group1/a/001.jpg group1/a_not/001.txt\n")
-    path = tmp_path / "PCBData" / "group1" / "a_not" / "001.txt"
-    path.parent.mkdir(parents=True)
-    if note is not None:
-        path.write_text(note)
+    (tmp_path / "PCBData/group1/a_not").mkdir(parents=True)
+    for path, text in (("splits/test.txt", row), ("PCBData/group1/a_not/001.txt", note)):
+        if text is not None:
+            (tmp_path / path).write_text(text)
     with pytest.raises(DataMissing, match=re.escape(words)):
-        read(tmp_path, "test")
-
-
-def test_a_list_with_a_line_too_long_and_a_list_that_is_missing_are_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "splits").mkdir()
-    with pytest.raises(DataMissing, match="cannot be read"):
-        read(tmp_path, "test")
-    (tmp_path / "splits" / "test.txt").write_text("a b c\n")
-    with pytest.raises(DataMissing, match="has not 2 words"):
         read(tmp_path, "test")
 
 
@@ -154,14 +151,8 @@ def test_escapes_and_false_boxes_are_counted_by_what_touches_a_defect() -> None:
         truth = np.array([(10.0, 10.0, 30.0, 30.0), (60.0, 60.0, 80.0, 80.0)])
         return ImageBoxes(truth, np.array([0, 1]), rows[:, :4], np.zeros(len(rows), np.int64), rows[:, 4])
 
-    measures = report(
-        [
-            image((10, 10, 30, 30, 0.9), (200, 200, 220, 220, 0.8)),
-            image((58, 58, 70, 70, 0.9), (0, 0, 5, 5, 0.1)),
-            image(),
-        ],
-        limit=0.5,
-    )
+    first = image((10, 10, 30, 30, 0.9), (200, 200, 220, 220, 0.8))
+    measures = report([first, image((58, 58, 70, 70, 0.9), (0, 0, 5, 5, 0.1)), image()], limit=0.5)
     assert measures["escaped_images"] == pytest.approx(1 / 3)
     assert measures["escaped_defects"] == pytest.approx(4 / 6)
     assert measures["false_images"] == pytest.approx(1 / 3), "a box under the threshold does not count"

@@ -47,7 +47,6 @@ def test_the_crops_of_a_board_show_its_single_pictures(layout: Layout) -> None:
     assert board.location.residual_um < 4  # a fifth of a pixel
     for place in chosen:
         alone, crop = take(place), crops[place.refdes]
-        assert isinstance(crop, np.ndarray)
         assert crop.shape == alone.shape
         # Nothing is moved or turned: without their grain the pictures are alike.
         smooth = [cv2.GaussianBlur(each, (0, 0), 1.5).astype(float) for each in (alone, crop)]

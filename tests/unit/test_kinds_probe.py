@@ -252,7 +252,6 @@ def test_a_classifier_starts_from_the_backbone_of_its_kind_or_says_that_it_has_n
     assert "from scratch" in said.err
     assert NO_EXAM in " ".join(said.out.split()), "two pictures tell nothing"
     kind = kinds.resolve("resnet18")
-    assert isinstance(kind, kinds.ModuleKind)
     save_file(kind.skeleton(replace(EXPERT, labels=("a",) * 9)).state_dict(), tmp_path / "net.safetensors")
     run("backbone", "add", tmp_path / "net.safetensors", "--kind", "resnet18", "--licence", "mine")
     assert "starts from backbones/resnet18" in run(*words).err
@@ -302,7 +301,6 @@ def test_a_finding_against_a_part_shows_where(blots: Trained) -> None:
     picture = good(61).copy()
     picture[90:110, 40:60] = (250, 240, 20)
     (finding,) = look(blots, picture)
-    assert finding.heat is not None
     assert finding.likeness is not None
     places = np.frombuffer(finding.heat.values, np.uint8).reshape(finding.heat.rows, finding.heat.columns)
     row, column = np.unravel_index(places.argmax(), places.shape)

@@ -50,11 +50,6 @@ def plan(data: Path, **more: object) -> TrainingPlan:
     return replace(made, **more)
 
 
-def of_good_parts(data: Path, start: Path | None) -> TrainingPlan:
-    whole = Reference(part(), np.zeros(part().shape[:2], np.uint8))
-    return plan(data, references={"U1": whole}, held_out=0.0, init=start)
-
-
 def silent(*_: object) -> None:
     pass
 
@@ -106,9 +101,10 @@ def test_the_store_keeps_the_digests_through_every_change(tmp_path: Path) -> Non
 @pytest.mark.parametrize("kind", [pytest.param(PatchPart(), marks=pytest.mark.slow), difference])
 def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path, kind: object, backbone: Path) -> None:
     expert, start = (GOOD, backbone) if isinstance(kind, PatchPart) else (DIFFERENT, None)
+    whole = Reference(part(), np.zeros(part().shape[:2], np.uint8))
 
-    def train(data: Path) -> Trained:
-        return kind.train(expert, of_good_parts(data, start), silent)
+    def train(data: Path, expert: Expert = expert) -> Trained:
+        return kind.train(expert, plan(data, references={"U1": whole}, held_out=0.0, init=start), silent)
 
     for number in range(3):
         save(tmp_path / f"{number}.png", noisy(part(), number))
@@ -123,7 +119,7 @@ def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path
         save(tmp_path / folder / "y.png", noisy(part(), 20 + number))
     assert train(tmp_path).metrics["good_parts"] == 9
     dated = replace(expert, labels=("20261125",), reject=frozenset({"20261125"}))  # a label, whatever it looks like
-    assert kind.train(dated, of_good_parts(tmp_path, start), silent).metrics["good_parts"] == 8
+    assert train(tmp_path, dated).metrics["good_parts"] == 8
     for folder in ("gut", "20261125", "Good parts"):
         shutil.rmtree(tmp_path / folder)
     (label,) = expert.labels
@@ -140,15 +136,13 @@ def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path
     shutil.rmtree(tmp_path / "what")
     against = replace(expert, reject=frozenset({*expert.reject, "OK"}))  # then it is no word for good
     with pytest.raises(ConfigError, match="ok/pass"):
-        kind.train(against, of_good_parts(tmp_path, start), silent)
+        train(tmp_path, against)
 
 
 def test_identical_pictures_are_said(tmp_path: Path) -> None:
     taken = TakenPictures(tmp_path)
-    for number, (part_of, label) in enumerate(
-        [(Purpose.LEARN, "ok"), (Purpose.TEST, "ok"), (Purpose.VERIFY, "ok"), (Purpose.LEARN, "ok")]
-    ):
-        taken.add(save(tmp_path / label / f"{number}.png", noise(number)), noise(number), part_of, label)
+    for number, purpose in enumerate((Purpose.LEARN, Purpose.TEST, Purpose.VERIFY, Purpose.LEARN)):
+        taken.add(save(tmp_path / f"ok/{number}.png", noise(number)), noise(number), purpose, "ok")
     assert list(taken.identical()) == []
     assert taken.leaked == frozenset()
     copy = save(tmp_path / "ok" / "copy.bmp", noise(0))

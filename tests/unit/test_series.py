@@ -18,7 +18,6 @@ def looks(parts: int, each: int, within: float, ways: int = 40) -> np.ndarray:
 )
 def test_a_series_counts_as_one_part(parts: int, each: int, within: float, ways: int) -> None:
     numbers = parts_of(looks(parts, each, within, ways))
-    assert numbers is not None
     assert [len(set(numbers[first : first + each])) for first in range(0, parts * each, each)] == [1] * parts
     assert len(set(numbers)) == parts
     assert f"about {parts} parts" in remarks(numbers, "so")[0]

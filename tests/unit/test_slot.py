@@ -12,7 +12,7 @@ from coe.core import Expert
 from coe.runtime.blob import Blob, Buffers
 from coe.runtime.reading import weights
 from coe.runtime.slot import Slot, SlotShelf
-from coe.store.kinds import ModuleKind, resolve
+from coe.store.kinds import resolve
 from coe.store.store import Store
 
 EXPERT = Expert("x", "scale", ("ok",), 8, "t/x")
@@ -136,7 +136,6 @@ def test_a_body_that_is_in_place_stays_and_the_expert_s_own_tensors_alone_are_bo
     shared_trunk: Path, prepared_trunk: Path
 ) -> None:
     kind, buffers, images = resolve("narrow"), Buffers(), torch.full((1, 3, 32, 32), 90, dtype=torch.uint8)
-    assert isinstance(kind, ModuleKind)
     experts = [Expert(id, "narrow", ("ok", "bad"), 32, f"trunk/{id}") for id in "ab"]
     whole = [weights(Store(prepared_trunk), expert).read(buffers) for expert in experts]
     expected = [Slot(kind, experts[0], blob.structure).run(blob, images).tolist() for blob in whole]
@@ -158,7 +157,6 @@ def test_a_body_that_is_in_place_stays_and_the_expert_s_own_tensors_alone_are_bo
 
 def test_weights_that_were_released_with_their_body_are_refused(shared_trunk: Path) -> None:
     kind, buffers = resolve("narrow"), Buffers()
-    assert isinstance(kind, ModuleKind)
     body, own, _ = shared_blobs(Store(shared_trunk), buffers)
     body.release()
     slot = Slot(kind, Expert("a", "narrow", ("ok", "bad"), 32, "trunk/a"), own.structure)
