@@ -32,7 +32,7 @@ def test_a_stage_joins_the_latest_group_of_its_expert_or_goes_to_the_end() -> No
     assert shape(backlog) == [("a", [0]), ("b", [1]), ("a", [2, 4]), ("b", [3])]
 
 
-def test_taking_a_part_leaves_the_rest_in_place_and_takes_its_charge() -> None:
+def test_what_is_taken_or_dropped_leaves_the_rest_in_place_and_takes_its_charge() -> None:
     backlog = filled("aab", join=True)
     group = backlog.latest("a")
     assert [stage.request_id for stage in backlog.take(group, 1, 5.0)] == [0]
@@ -40,6 +40,11 @@ def test_taking_a_part_leaves_the_rest_in_place_and_takes_its_charge() -> None:
     backlog.take(group, 1, 6.0)
     assert (backlog.latest("a"), group.started_s, backlog.waiting("a"), len(backlog)) == (None, 5.0, 0, 1)
     backlog.check()
+    backlog = filled("abac", join=False)
+    backlog.put_back((Stage(9, "a"),), 0.5)
+    assert [stage.request_id for stage in backlog.drop("a")] == [9, 0, 2]
+    assert (shape(backlog), backlog.pending_s, backlog.latest("a")) == ([("b", [1]), ("c", [3])], 2.0, None)
+    assert backlog.drop("z") == ()
 
 
 def test_stages_that_are_put_back_stand_in_front_each_alone_and_nobody_joins_them() -> None:
@@ -51,14 +56,6 @@ def test_stages_that_are_put_back_stand_in_front_each_alone_and_nobody_joins_the
     alone.put_back((Stage(7, "a"),), 0.5)
     alone.add(Stage(8, "a"), 1.0, join=False)
     assert shape(alone) == [("a", [7]), ("a", [8])]
-
-
-def test_dropping_takes_out_every_group_of_an_expert_in_order() -> None:
-    backlog = filled("abac", join=False)
-    backlog.put_back((Stage(9, "a"),), 0.5)
-    assert [stage.request_id for stage in backlog.drop("a")] == [9, 0, 2]
-    assert (shape(backlog), backlog.pending_s, backlog.latest("a")) == ([("b", [1]), ("c", [3])], 2.0, None)
-    assert backlog.drop("z") == ()
 
 
 def test_rounding_does_not_pile_up_when_it_runs_empty() -> None:

@@ -55,7 +55,7 @@ def test_a_map_there_and_back_changes_nothing(turn: float, scale: float, x: floa
     assert fit.um_per_pixel == pytest.approx(1000 / scale)
 
 
-def test_the_residual_is_of_what_the_fiducials_can_contradict() -> None:
+def test_the_residual_is_of_what_the_fiducials_can_contradict_four_may_be_stretched_but_not_bent() -> None:
     scale = np.array([[20.0, 0, 0], [0, -20, 0]])
     two, pixels = POINTS[:2], Fit(scale).pixels(POINTS[:2])
     assert residual_um(two, pixels, 50) == pytest.approx(0, abs=1e-6)
@@ -67,9 +67,6 @@ def test_the_residual_is_of_what_the_fiducials_can_contradict() -> None:
     three[2] += (10, 0)
     assert fitted(POINTS, three).residual_um(POINTS, three) == pytest.approx(0, abs=1e-6)
     assert residual_um(POINTS, three, 50) > 100
-
-
-def test_four_fiducials_may_be_stretched_but_not_bent() -> None:
     four = np.array([(2.0, 2), (18, 2), (2, 14), (18, 14)])
     stretched = Fit(np.array([[20.1, 0.05, 3], [0, -20, 300]])).pixels(four)
     assert residual_um(four, stretched, 50) == pytest.approx(0, abs=1e-6)
@@ -110,13 +107,6 @@ def test_whatever_a_picture_shows_each_component_has_its_answer(width: int, heig
     answers = [picture.refdes for picture in board.pictures()] + [r.request.refdes for r in board.results()]
     assert sorted(answers) == ["P1", "P2"]
     assert overlay_of(board).shape[1] == width
-
-
-def test_fiducials_larger_than_the_picture_are_not_found() -> None:
-    huge = {"fiducials": {"diameter": 9000, "at": {"F1": [2, 2], "F2": [9000, 9000]}}, "um_per_pixel": 0.02}
-    with pytest.raises(RulesError, match="lie on each other"):
-        layout([PARTS[0]], **huge, outline={"x": [0, 9000], "y": [0, 9000]})
-    assert discs(np.zeros((50, 60), np.uint8), 20, 20, 1e7, 5e8, "bright") == []
 
 
 def test_a_picture_of_the_other_side_or_the_wrong_way_round_is_named() -> None:
@@ -260,13 +250,17 @@ def test_a_second_set_is_ambiguous_however_faint_and_blurred_the_fiducials_are(
     assert location.registered == faintest, location.why
 
 
-def test_dark_and_large_fiducials_are_found() -> None:
+def test_dark_and_large_fiducials_are_found_larger_than_the_picture_none() -> None:
     dark = {"diameter": 1, "search": 2.5, "look": "dark", "at": FIDUCIALS}
     assert locate(255 - draw(LAYOUT), layout(fiducials=dark)).registered
     assert not locate(draw(LAYOUT), layout(fiducials=dark)).registered
     fine = layout([PARTS[0]], um_per_pixel=12.5)  # 80 pixels a fiducial
     location = locate(draw(fine, Pose(turn_deg=2)), fine)
     assert np.abs(location.fit.pixels(POINTS) - truth(fine, Pose(turn_deg=2))[0].pixels(POINTS)).max() < 0.1
+    huge = {"fiducials": {"diameter": 9000, "at": {"F1": [2, 2], "F2": [9000, 9000]}}, "um_per_pixel": 0.02}
+    with pytest.raises(RulesError, match="lie on each other"):
+        layout([PARTS[0]], **huge, outline={"x": [0, 9000], "y": [0, 9000]})
+    assert discs(np.zeros((50, 60), np.uint8), 20, 20, 1e7, 5e8, "bright") == []
 
 
 @pytest.mark.parametrize("angle", [0, 30, 90, 180, 217, 359])
@@ -300,7 +294,7 @@ def test_the_bottom_side_is_seen_as_it_lies() -> None:
     assert not locate(picture, layout()).registered
 
 
-def test_each_component_has_a_crop_or_a_result() -> None:
+def test_each_component_has_a_crop_or_a_result_with_the_reason() -> None:
     near_the_edge = type(PARTS[0])("E1", 19.9, 8, 0, Side.TOP, component="A")
     drawn = layout([*PARTS, near_the_edge])
     board = read_board(draw(drawn)[:, :-40], drawn, "SN1", name="SN1.png")
@@ -311,9 +305,6 @@ def test_each_component_has_a_crop_or_a_result() -> None:
     assert (result.request.image, result.request.refdes, result.verdict) == ("SN1.png/E1", "E1", Verdict.REVIEW)
     assert "pixels outside of the picture" in result.findings[0].doubt
     assert crop(board.rgb, drawn.sites[-1], board.location.fit) is None
-
-
-def test_a_board_that_is_not_registered_is_to_review_with_the_reason() -> None:
     board = read_board(np.full((400, 480, 3), 90, np.uint8), LAYOUT, "SN1")
     assert list(board.pictures()) == []
     results = list(board.results())

@@ -40,7 +40,7 @@ def plan_of(numbers, devices, memory=64 * MIB, demotes=True):
     return plan_pools(Settings(memory, numbers), known, EXPERTS, COSTS, with_images=True, demotes=demotes)
 
 
-def test_each_memory_is_divided_among_its_own_executors():
+def test_each_memory_is_divided_among_its_own_executors_and_without_two_there_are_no_copies():
     made = plan_of({"cuda": 2, "cpu": 1}, {"cuda": GPU, "cpu": CPU})
     assert [(pool.id, pool.capacity_bytes // MIB, pool.workspace_bytes // MIB) for pool in made.pools] == [
         ("cuda0", 45, 0),
@@ -49,9 +49,6 @@ def test_each_memory_is_divided_among_its_own_executors():
     ]
     assert [executor.pool for executor in made.executors] == ["cuda0", "cuda1", "cpu0"]
     assert made.cache == CacheSpec(40 * MIB, frozenset({"cuda"}), demotes=True)
-
-
-def test_on_a_box_with_one_memory_there_are_no_copies_and_a_gpu_alone_needs_none_of_the_hosts():
     made = plan_of({"cpu": 2}, {"cpu": CPU})
     assert made.cache is None
     assert [pool.capacity_bytes // MIB for pool in made.pools] == [27, 27]

@@ -95,13 +95,17 @@ class Cut:
             self.do()
 
 
-def test_a_box_that_is_lost_costs_no_image(scene: Scene) -> None:
+def test_a_box_that_is_lost_or_can_run_nothing_any_more_costs_no_image(scene: Scene) -> None:
     boxes = scene.boxes(3)
     cut = Cut(5, lambda: boxes.cut_off(0))
     same(scene.results(boxes, watchers=[cut]), scene.alone)
     assert cut.lost == [Lost("", "its cable was pulled", "box1")]
     left = {expert for link in boxes.links[1:] for expert in link.experts}
     assert left == {"body-a", "body-b", "body-c", "joint"}
+    boxes = scene.boxes(2)
+    cut = Cut(3, lambda: boxes.links[1].box._out.broke("its last device was lost"))
+    same(scene.results(boxes, watchers=[cut]), scene.alone)
+    assert cut.lost == [Lost("", "its last device was lost", "box2")]
 
 
 def test_an_image_that_crashes_boxes_ends_two_of_them_and_all_others_get_their_results(scene: Scene) -> None:
@@ -113,13 +117,6 @@ def test_an_image_that_crashes_boxes_ends_two_of_them_and_all_others_get_their_r
     assert re.fullmatch(r"box\d and box\d crashed while they had this image; .*", deadly.failure.reason)
     same(results, {name: result for name, result in scene.alone.items() if name != scene.pictures[7].name})
     assert [lost.reason for lost in cut.lost] == ["its process died"] * 2
-
-
-def test_a_box_that_can_run_nothing_any_more_is_given_up(scene: Scene) -> None:
-    boxes = scene.boxes(2)
-    cut = Cut(3, lambda: boxes.links[1].box._out.broke("its last device was lost"))
-    same(scene.results(boxes, watchers=[cut]), scene.alone)
-    assert cut.lost == [Lost("", "its last device was lost", "box2")]
 
 
 def test_a_watcher_that_fails_costs_no_reply_that_was_decided(scene: Scene) -> None:

@@ -114,12 +114,9 @@ def test_no_size_that_was_measured_holds_more_than_is_said(held, least):
     assert all(taken <= bound.bytes(n) for n, taken in held.items())
 
 
-def test_memory_on_a_line_is_that_line():
+def test_memory_on_a_line_is_that_line_and_repeats_are_not_moved_by_other_work():
     bound = batch_memory({1: 110, 2: 120, 8: 180})
     assert (bound.activation_bytes, bound.workspace_bytes) == (10, 100)
-
-
-def test_what_stands_for_repeats_is_not_moved_by_other_work():
     assert typical([1.0, 1.01, 5.0, 1.02, 9.0]) == 1.01
     assert typical([3.0]) == 3.0
     assert spread([1.0]) == 0

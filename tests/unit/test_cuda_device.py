@@ -116,7 +116,7 @@ def finish(device):
     device._lane.work_until(None)
 
 
-def test_a_batch_waits_on_the_device_for_the_copy_and_nobody_else_does(store):
+def test_a_batch_waits_on_the_device_for_its_own_copy_and_nobody_else_does(store):
     driver, device = ready(store, "ab")
     # Loads have returned; nothing has been copied yet, and nobody waited.
     assert driver.log == []
@@ -139,9 +139,6 @@ def test_a_batch_waits_on_the_device_for_the_copy_and_nobody_else_does(store):
         "executor 1: run x1",
         "executor 1: outputs down",
     ]
-
-
-def test_a_copy_that_is_not_wanted_any_more_is_not_waited_for(store):
     driver, device = ready(store, "ab")
     device.evict("pool", expert("b"))
     assert says(device, "a", 1) == [1]
@@ -572,7 +569,7 @@ def test_the_networks_that_hold_most_are_captured_first(tmp_path):
     assert [sentence.split()[1] for sentence in said] == ["many", "some", "few"]
 
 
-def test_what_others_left_behind_is_no_memory_of_the_line(store):
+def test_what_others_hold_or_left_behind_is_no_memory_of_the_line(store):
     """cuBLAS keeps a workspace of work before the line; it goes at the next capture, so it must go before that."""
     driver = FakeDriver(image_bytes=MIB)
     for measured in (False, True):
@@ -585,6 +582,15 @@ def test_what_others_left_behind_is_no_memory_of_the_line(store):
         assert device._sizing.held(EXPERTS[0]).bytes >= 16 * MIB
         device.close()
         del device
+    driver, others = gpu(), object.__new__(type("Others", (), {}))
+    driver.reserve(others, 60 << 20)
+    device = device_of(store, driver, room=2.5)
+    for name in "ab":
+        device.load("pool", expert(name))
+    assert says(device, "a", 1) == [1]
+    assert driver.peak <= device.memory_bytes + (60 << 20)
+    with pytest.raises(torch.OutOfMemoryError):
+        driver.reserve(device, 60 << 20)
 
 
 @pytest.mark.parametrize(("executors", "batches"), [(1, [16, 16, 8]), (2, 5 * [8])])
@@ -632,18 +638,6 @@ def test_memory_that_only_garbage_holds_is_found_when_it_is_needed(store):
     assert len(says(device, "a", *range(32))) == 32
     assert runs(driver) == [32]
     assert driver.peak <= MEMORY
-
-
-def test_memory_that_others_hold_in_this_process_is_no_part_of_the_budget(store):
-    driver, others = gpu(), object.__new__(type("Others", (), {}))
-    driver.reserve(others, 60 << 20)
-    device = device_of(store, driver, room=2.5)
-    for name in "ab":
-        device.load("pool", expert(name))
-    assert says(device, "a", 1) == [1]
-    assert driver.peak <= device.memory_bytes + (60 << 20)
-    with pytest.raises(torch.OutOfMemoryError):
-        driver.reserve(device, 60 << 20)
 
 
 def test_inputs_that_lie_backwards_or_may_not_be_written_run_as_others_do(store):
@@ -726,7 +720,7 @@ def test_experts_of_a_network_with_as_many_answers_share_a_template_that_holds_n
     assert not any(tensor.numel() for tensor in template._module.state_dict().values())
 
 
-def test_nothing_is_measured_twice_in_a_process(store):
+def test_nothing_is_measured_twice_in_a_process_but_other_memory_drivers_and_weights_are(store):
     """A second line on the same GPU captures the graphs that it runs, and no others."""
     driver = gpu()
     first = bare_device(driver, store)
@@ -740,9 +734,6 @@ def test_nothing_is_measured_twice_in_a_process(store):
     assert captures(driver) == []
     second.prepare(EXPERTS)
     assert [line.split(":")[0] for line in captures(driver)] == ["executor 1"] * 5
-
-
-def test_other_memory_another_driver_and_other_weights_are_measured_for_themselves(store):
     driver = gpu()
     bare_device(driver, store).measure(expert("a"))
     for other, name, memory in ((gpu(), "a", MEMORY), (driver, "b", MEMORY), (driver, "a", MEMORY // 2)):

@@ -55,15 +55,12 @@ def test_any_result_can_be_drawn(result: Result) -> None:
     assert draw(result, np.zeros((16, 16), np.uint8)).shape == (16, 16, 3)
 
 
-def test_a_result_as_a_dictionary_is_its_line_and_finite_json() -> None:
+def test_a_result_is_finite_json_and_a_table_that_escapes_what_it_shows() -> None:
     never_due = Result(Request(1, "C1", due_s=math.inf), Verdict.OK, (Finding("e", "fp32", "ok", math.nan),), math.inf)
     for result in (NG, never_due):
         row = json.loads(json.dumps(result.to_dict(), allow_nan=False))
         assert row == json.loads(to_line(result))
         assert from_line(json.dumps(row).encode(), 0).verdict is result.verdict
-
-
-def test_a_table_of_a_result_escapes_what_it_shows() -> None:
     table = Result(Request(1, "<b>C1</b>"), Verdict.NG, (Finding("<i>", "fp32", "&", 0.5),), 0.1)._repr_html_()
     assert "<b>" not in table
     assert "<i>" not in table

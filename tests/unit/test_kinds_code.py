@@ -44,11 +44,18 @@ def test_codes_are_read_turned_dim_blurred_and_small(format: str, seeing: Seeing
     assert [one.text for one in codes if one.is_sure] == ["SN00421177"]
 
 
-def test_a_code_that_is_allowed_and_another() -> None:
+def test_a_code_is_right_or_wrong_and_two_that_could_both_be_meant_are_a_doubt() -> None:
     assert read(picture("SN00421177"), "SN########").label == "right"
     other = read(picture("PN77"), "SN########")
     assert (other.label, other.read, other.doubt) == ("wrong", "PN77", "")
     assert read(picture("whatever")).label == "right"
+    alone = Seeing(3, 4, around=150, ground=1.0)
+    first, second, part = (picture(text, seeing=alone) for text in ("SN00000001", "SN00000002", "PN5"))
+    assert read(np.hstack([first, second]), "SN########").doubt
+    assert read(np.hstack([first, part]), "SN########").doubt == ""
+    assert read(np.hstack([part, picture("PN4", "QRCode", alone)]), "SN########").doubt
+    assert code.misfit(EXPERT) == ""
+    assert code.misfit(replace(EXPERT, labels=("right",)))
 
 
 def test_no_code_too_small_a_window_and_a_format_that_is_not_named_are_doubts() -> None:
@@ -60,14 +67,6 @@ def test_no_code_too_small_a_window_and_a_format_that_is_not_named_are_doubts() 
     finding = read(large, size=96)
     assert finding.doubt
     assert "input" in finding.doubt
-
-
-def test_two_codes_that_could_both_be_meant_are_a_doubt() -> None:
-    alone = Seeing(3, 4, around=150, ground=1.0)
-    first, second, part = (picture(text, seeing=alone) for text in ("SN00000001", "SN00000002", "PN5"))
-    assert read(np.hstack([first, second]), "SN########").doubt
-    assert read(np.hstack([first, part]), "SN########").doubt == ""
-    assert read(np.hstack([part, picture("PN4", "QRCode", alone)]), "SN########").doubt
 
 
 def test_a_part_of_interleaved_digits_is_never_their_serial() -> None:
@@ -104,8 +103,3 @@ def test_a_file_that_names_no_formats(tmp_path: Path, content: bytes) -> None:
     for words in (["Datamatrx"], [], ["QRCode", "All"]):
         with pytest.raises(ConfigError):
             check_formats(words)
-
-
-def test_labels_are_two() -> None:
-    assert code.misfit(EXPERT) == ""
-    assert code.misfit(replace(EXPERT, labels=("right",)))

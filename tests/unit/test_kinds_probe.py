@@ -202,13 +202,17 @@ def test_grey_pictures_are_learned_and_those_of_16_bits_ask_which_bits_count(bac
     assert learn(data, backbone, bits=12).metrics["held_out"] == 9
 
 
-def test_turned_parts_are_learned_turned() -> None:
+def test_turned_parts_are_learned_turned_and_refused_by_kinds_that_do_not_heed_it(
+    run: Callable[..., Said], tmp_path: Path
+) -> None:
     image = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
     image[:, :, 4:8, 12:20] = 255
     turns = turned(image, 8)
     assert len(turns) == 8
     assert torch.equal(turns[0], image[0])
     assert torch.equal(turns[4], image[0].flip(1, 2)), "half a turn"
+    words = ("--kind", "difference", "--input", "64", "--labels", "strange", "--turned")
+    assert "does not learn parts that lie turned" in run("train", "b/u1", *words, "--data", tmp_path).err
 
 
 def test_copies_do_not_judge_each_other() -> None:
@@ -258,11 +262,6 @@ def test_a_classifier_starts_from_the_backbone_of_its_kind_or_says_that_it_has_n
     assert Store(tmp_path / "store").manifest("b/u1").source.endswith("from backbones/resnet18")
 
 
-def test_turned_is_refused_by_kinds_that_do_not_heed_it(run: Callable[..., Said], tmp_path: Path) -> None:
-    words = ("--kind", "difference", "--input", "64", "--labels", "strange", "--turned")
-    assert "does not learn parts that lie turned" in run("train", "b/u1", *words, "--data", tmp_path).err
-
-
 def test_an_expert_from_the_command_shares_its_backbone(run: Callable[..., Said], tmp_path: Path) -> None:
     data, shelf = folder(tmp_path / "data", 5), Store(tmp_path / "store")
     for name in ("b/u1", "b/u2"):
@@ -290,14 +289,11 @@ def blots(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     return learn(saved(data, "bad", *(blotted(seed) for seed in range(100, 110))), backbone)
 
 
-def test_defects_of_which_no_two_are_alike_are_told(blots: Trained) -> None:
+def test_defects_of_which_no_two_are_alike_are_told_and_shown_where(blots: Trained) -> None:
     findings = look(blots, *(good(seed) for seed in range(40, 52)), *(blotted(seed) for seed in range(140, 152)))
     passed = [one.label == "ok" and not one.doubt for one in findings]
     assert sum(passed[:12]) >= 9
     assert not any(passed[12:])
-
-
-def test_a_finding_against_a_part_shows_where(blots: Trained) -> None:
     picture = good(61).copy()
     picture[90:110, 40:60] = (250, 240, 20)
     (finding,) = look(blots, picture)

@@ -43,11 +43,8 @@ def pictures_of(board: Path, components: str = COMPONENTS, within_s: float | Non
     return [Picture(path, one, name=f"{one}{n}", within_s=within_s) for n, one in enumerate(components)]
 
 
-def test_a_list_is_taken_expert_by_expert_the_most_used_first(board: Path) -> None:
+def test_a_list_is_taken_expert_by_expert_and_what_comes_one_by_one_or_is_due_as_it_comes(board: Path) -> None:
     assert arrived(board, pictures_of(board)) == ["A1", "A4", "A6", "A7", "B2", "B3", "B8", "C0", "C5"]
-
-
-def test_what_comes_one_by_one_or_with_due_times_is_taken_as_it_is(board: Path) -> None:
     assert arrived(board, iter(pictures_of(board))) == [f"{one}{n}" for n, one in enumerate(COMPONENTS)]
     pictures = [*pictures_of(board), *pictures_of(board, "A", within_s=60)]
     assert arrived(board, pictures) == [picture.name for picture in pictures]

@@ -52,8 +52,9 @@ def test_an_error_about_one_option_names_it_and_of_two_neither(given: dict[str, 
     assert refused.value.option == (next(iter(given)) if len(given) == 1 else "")
 
 
-def test_type_checkers_know_each_option() -> None:
+def test_type_checkers_and_the_page_know_each_option_as_it_is() -> None:
     assert {"board", *LineArguments.__annotations__} == set(OPTIONS)
+    assert table_of_page() == table(), "write it again: python tests/support/option_table.py"
 
 
 def test_an_option_of_the_model_is_at_each_of_its_doors() -> None:
@@ -73,10 +74,6 @@ def test_an_option_of_the_model_is_at_each_of_its_doors() -> None:
     served = {option.key or name for name, option in OPTIONS.items() if Door.SERVE in option.doors}
     assert served == LineSettings.model_fields.keys() - {"hangs_after_s"}
     assert LineSettings(threads="7").options("b").threads == 7
-
-
-def test_the_page_has_the_options_as_they_are() -> None:
-    assert table_of_page() == table(), "write it again: python tests/support/option_table.py"
 
 
 # How many threads a line has for its pictures and its networks

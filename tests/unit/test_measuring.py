@@ -25,7 +25,7 @@ SMALL, LARGE = (Expert(name, "k", ("ok",), 64, f"t/{name}") for name in ("small"
 COST = Cost(per_image_s=0.1, base_s=0.2, load_s=1.0, weights_bytes=1000, activation_bytes=10, copy_s=0.25)
 
 
-def test_reads_and_copies_take_time_by_their_bytes() -> None:
+def test_costs_go_by_bytes_as_measured_and_are_no_less_than_those_of_the_file() -> None:
     adapted = _adapted(COST, SMALL, LARGE, 1000, 3000)
     assert (adapted.load_s, adapted.copy_s) == (3.0, 0.75)
     line = SimpleNamespace(per_image_s=0.1, base_s=0.2)
@@ -33,9 +33,6 @@ def test_reads_and_copies_take_time_by_their_bytes() -> None:
     kind = SimpleNamespace(line=line, load_s=1.0, copy_s=0.25, **sizes)
     cost = profiled_cost(kind, LARGE, 3000)
     assert (cost.load_s, cost.copy_s) == (3.0, 0.75)
-
-
-def test_a_session_takes_what_was_measured_and_no_less_than_its_file() -> None:
     sizes = {"input_size": 64, "weights_bytes": 9000, "activation_bytes": 10, "workspace_bytes": 0, "max_batch": 8}
     kind = SimpleNamespace(line=SimpleNamespace(per_image_s=0.1, base_s=0.2), load_s=1.0, copy_s=0.0, **sizes)
     taken = [

@@ -36,7 +36,7 @@ def test_bytes_count_from_the_load_until_the_expert_is_gone() -> None:
     pool.check(idle=True)
 
 
-def test_experts_leave_room_for_activations_at_all_times() -> None:
+def test_room_is_kept_for_activations_and_for_experts_that_are_planned_or_to_come() -> None:
     pool = pool_of(a=50)
     assert (pool.missing_bytes(35), pool.missing_bytes(36)) == (0, 1)
     pool.pin("a", 40)
@@ -44,9 +44,6 @@ def test_experts_leave_room_for_activations_at_all_times() -> None:
     assert pool.missing_bytes(11) == 1
     with pytest.raises(ValueError, match="'b' was planned without room"):
         pool.plan("b", 11, Why.DEMAND)
-
-
-def test_a_batch_never_takes_the_room_of_an_expert_that_is_planned() -> None:
     pool = pool_of(a=20, b=20)
     pool.leave("b")
     pool.plan("c", 60, Why.DEMAND)
@@ -57,20 +54,17 @@ def test_a_batch_never_takes_the_room_of_an_expert_that_is_planned() -> None:
     pool.release("b")
     assert pool.reserve("c")
     assert pool.reserved_bytes == CAPACITY == pool.peak_bytes
-
-
-def beside(pool: ModelPool, *coming: int) -> int:
-    return pool.room_beside("a", [Cost(0.0, 0.0, 1.0, size, 0) for size in coming])
-
-
-def test_a_batch_takes_what_leaves_room_for_an_expert_that_is_to_come_unless_its_own_expert_must_leave() -> None:
     pool = pool_of(a=30, b=20)
     assert [beside(pool, *coming) for coming in ([], [25], [25, 55], [56], [25, 56])] == [50, 45, 15, 50, 45]
     pool.pin("b", 10)
     assert [beside(pool, *coming) for coming in ([], [25], [55], [56])] == [40, 15, 5, 40]
 
 
-def test_what_is_pinned_never_leaves() -> None:
+def beside(pool: ModelPool, *coming: int) -> int:
+    return pool.room_beside("a", [Cost(0.0, 0.0, 1.0, size, 0) for size in coming])
+
+
+def test_what_is_pinned_never_leaves_and_each_step_is_refused_out_of_turn() -> None:
     pool = pool_of(a=20)
     pool.pin("a", 5)
     pool.pin("a", 5)
@@ -81,9 +75,6 @@ def test_what_is_pinned_never_leaves() -> None:
     pool.unpin("a", 5)
     assert pool.evictable("a")
     pool.leave("a")
-
-
-def test_each_step_is_refused_out_of_turn() -> None:
     pool = pool_of(a=20)
     with pytest.raises(ValueError, match="'a' is here already"):
         pool.plan("a", 1, Why.DEMAND)

@@ -64,9 +64,19 @@ def test_safetensors_reads_a_blob_whose_bytes_are_all_told(store, variant):
         assert ("coe.scales" in set(blob.keys())) == (variant == "q8")
 
 
-def test_a_variant_that_was_not_prepared_says_how_to(tmp_path):
+def test_what_is_not_prepared_is_of_another_kind_or_on_a_disk_that_fails_is_said(tmp_path, store, monkeypatch):
     with pytest.raises(StoreError, match=r"q8.*`coe-experts prepare t/x`"):
         read(stored(tmp_path, "fp16"), "q8")
+    for changes in ({"kind": "other"}, {"labels": ("a", "b", "c")}):
+        with pytest.raises(StoreError, match="of kind tiny"):
+            read(store, **changes)
+
+    def fails(*args):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(regular, "read_into", fails)
+    with pytest.raises(StoreError, match=r"cannot be read: Input/output error"):
+        read(store)
 
 
 def test_what_is_loaded_is_what_the_file_was_when_it_was_opened(tmp_path, monkeypatch):
@@ -152,21 +162,6 @@ def test_a_file_that_is_cut_short_while_it_is_read_is_an_error_not_the_end(tmp_p
     monkeypatch.setattr(regular, "read_into", shortened_meanwhile)
     with pytest.raises(StoreError, match="10,000 bytes"):
         read(store)
-
-
-def test_a_disk_that_fails_is_an_error(store, monkeypatch):
-    def fails(*args):
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(regular, "read_into", fails)
-    with pytest.raises(StoreError, match=r"cannot be read: Input/output error"):
-        read(store)
-
-
-def test_a_blob_of_another_kind_or_number_of_labels_is_refused(store):
-    for changes in ({"kind": "other"}, {"labels": ("a", "b", "c")}):
-        with pytest.raises(StoreError, match="of kind tiny"):
-            read(store, **changes)
 
 
 @pytest.mark.parametrize("keep", [0, 1, 7, 8, 60, -1, -40])

@@ -38,14 +38,11 @@ def test_the_working_directory_comes_before_the_variable_and_this_before_the_pac
     assert rules.load("A").board == "from-work"
 
 
-def test_the_plain_name_comes_before_the_prefixed_one_in_one_folder(places: Path) -> None:
+def test_a_path_is_taken_as_it_is_and_of_names_in_one_folder_the_plain_one(places: Path) -> None:
     write(places / "site" / "board_x.yaml", "prefixed")
     assert rules.load("x").board == "prefixed"
     write(places / "site" / "x.yaml", "plain")
     assert rules.load("x").board == "plain"
-
-
-def test_a_path_is_taken_as_it_is(places: Path) -> None:
     write(places / "mine.yml", "mine")
     assert rules.load(places / "mine.yml").board == "mine"
     assert rules.load(str(places / "mine.yml")).board == "mine"

@@ -270,7 +270,7 @@ def registering(monkeypatch, status):
     return driver, asked
 
 
-def test_memory_is_pinned_in_its_own_size_and_unpinned_at_its_end(monkeypatch):
+def test_memory_is_pinned_in_its_own_size_and_where_it_cannot_be_torch_pins_its_own(monkeypatch):
     driver, asked = registering(monkeypatch, 0)
     memory = driver.pinned_memory(5_000_000)
     memory[:] = 7
@@ -282,9 +282,6 @@ def test_memory_is_pinned_in_its_own_size_and_unpinned_at_its_end(monkeypatch):
     del view
     gc.collect()
     assert asked == [("register", 5_000_000), ("unregister",)]
-
-
-def test_where_given_memory_cannot_be_pinned_torch_pins_its_own(monkeypatch):
     driver, asked = registering(monkeypatch, 801)
     made, plain = [], torch.empty
 

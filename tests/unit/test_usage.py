@@ -33,12 +33,15 @@ def said(**labels: str) -> dict[str, Finding]:
     return {expert: Finding(expert, "fp32", label, 0.9) for expert, label in labels.items()}
 
 
-def test_without_images_there_are_the_rules_alone_likeliest_first() -> None:
+def test_without_images_there_are_the_rules_alone_and_the_cdf_is_that_of_figure_11() -> None:
     rows = usage(BOARD, None)
     # mark: 3/4 * 1/2 + 1/4
     assert [(row.expert, row.by_rules) for row in rows] == [("a", 0.75), ("mark", 0.625), ("joint", 0.5625)]
     assert all(row.by_images is None for row in rows)
     assert usage(BOARD, []) == rows
+    rows = usage(BOARD, [("R2", said(mark="ok"))])
+    assert cdf(rows) == pytest.approx([0.75 / 1.9375, 1.375 / 1.9375, 1.0])
+    assert cdf(rows, by_images=True) == [1.0, 1.0, 1.0]
 
 
 def test_images_need_what_the_routing_asks_for_and_silent_experts_count() -> None:
@@ -115,12 +118,6 @@ def test_of_many_experts_drawn_by_the_rules_few_boards_name_any() -> None:
 
 
 # Distribution
-
-
-def test_the_cdf_is_that_of_figure_11() -> None:
-    rows = usage(BOARD, [("R2", said(mark="ok"))])
-    assert cdf(rows) == pytest.approx([0.75 / 1.9375, 1.375 / 1.9375, 1.0])
-    assert cdf(rows, by_images=True) == [1.0, 1.0, 1.0]
 
 
 @given(st.lists(st.floats(0, 1), min_size=1).filter(lambda shares: sum(shares) > 0))

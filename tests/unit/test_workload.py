@@ -81,7 +81,7 @@ def test_iid_draws_by_count(board: Rules) -> None:
         assert drawn[name] / 20_000 == pytest.approx(share, abs=five_sigma)
 
 
-def test_boards_come_one_after_another_each_with_its_exact_counts(board: Rules) -> None:
+def test_boards_come_one_after_another_with_exact_counts_and_parts_named_as_the_camera_comes(board: Rules) -> None:
     work = synthetic(board, task="t", order="boards", requests=50, every_s=0.5)
     requests = [arrival.request for arrival in work.arrivals]
     boards = [requests[start : start + 19] for start in (0, 19, 38)]
@@ -94,9 +94,6 @@ def test_boards_come_one_after_another_each_with_its_exact_counts(board: Rules) 
         assert [(r.component, r.refdes) for r in one] == [(r.component, r.refdes) for r in boards[0][: len(one)]]
     assert len(boards[2]) == 12
     assert {arrival.at_s for arrival in synthetic(board, task="t", requests=9, every_s=0).arrivals} == {0.0}
-
-
-def test_a_part_has_a_name_by_its_type_numbered_as_the_camera_comes(board: Rules) -> None:
     parts = placement(board)
     for prefix, count in (("R", 15), ("C", 3), ("X", 1)):
         assert [p.refdes for p in parts if p.refdes[0] == prefix] == [f"{prefix}{n}" for n in range(1, count + 1)]
@@ -142,7 +139,7 @@ def test_tails_run_from_flat_to_steep_and_the_narrow_one_has_150_types(board: Ru
     assert counts[0] == pytest.approx(2 * counts[1])
 
 
-def test_a_tail_changes_what_is_likely_to_be_used(board: Rules) -> None:
+def test_a_tail_or_other_counts_change_what_is_likely_to_be_used_and_who_begins_and_no_more(board: Rules) -> None:
     flat = with_tail(board, "flat")
     assert board.graph.probability("body") == pytest.approx(12 / 18.4)
     assert flat.graph.probability("body") == pytest.approx(0.25)
@@ -154,9 +151,6 @@ def test_a_tail_changes_what_is_likely_to_be_used(board: Rules) -> None:
     assert (flat.board, flat.digest) == (board.board, board.digest)
     assert task("A1", tail="steep", requests=10).task == "A1 steep"
     assert names(task("A1", tail="steep", requests=99)) != names(task("A1", requests=99))
-
-
-def test_a_graph_of_other_counts_is_the_same_but_for_who_begins(board: Rules) -> None:
     same = with_counts(board, {name: component.count for name, component in board.components.items()}).graph
     for expert in board.experts:
         for fact in ("probability", "predecessors", "waits_for_others"):
