@@ -86,6 +86,12 @@ def carriers(disk: Disk | None = None) -> Iterator[SimpleNamespace]:
             assert not thread.is_alive()
 
 
+@pytest.fixture
+def line() -> Iterator[SimpleNamespace]:
+    with carriers() as line:
+        yield line
+
+
 def from_disk(expert: str, pool: str = "g", **options: object) -> Load:
     return Load(pool, expert, Why.DEMAND, Tier.DISK, **options)
 
@@ -98,18 +104,17 @@ def event(told: object) -> tuple[type, str]:
     return type(told), getattr(told, "expert", "")
 
 
-def test_a_slow_read_does_not_hold_up_copies_and_evictions() -> None:
-    with carriers() as line:
-        gate = line.gpu.gate("read a")
-        line.put(from_disk("a"))
-        line.put(from_host("b"))
-        line.put(Evict("g", "c"))
-        assert {event(line.next()), event(line.next())} == {(Loaded, "b"), (Evicted, "c")}
-        assert "read a" not in line.gpu.done
-        gate.set()
-        assert event(line.next()) == (Fetched, "a")
-        assert event(line.next()) == (Loaded, "a")
-        assert [what for what in line.gpu.done if what.endswith("a")] == ["read a", "load a"]
+def test_a_slow_read_does_not_hold_up_copies_and_evictions(line: SimpleNamespace) -> None:
+    gate = line.gpu.gate("read a")
+    line.put(from_disk("a"))
+    line.put(from_host("b"))
+    line.put(Evict("g", "c"))
+    assert {event(line.next()), event(line.next())} == {(Loaded, "b"), (Evicted, "c")}
+    assert "read a" not in line.gpu.done
+    gate.set()
+    assert event(line.next()) == (Fetched, "a")
+    assert event(line.next()) == (Loaded, "a")
+    assert [what for what in line.gpu.done if what.endswith("a")] == ["read a", "load a"]
 
 
 def test_a_throttled_disk_holds_up_the_next_read_alone() -> None:
@@ -123,15 +128,14 @@ def test_a_throttled_disk_holds_up_the_next_read_alone() -> None:
         assert "read c" not in line.gpu.done
 
 
-def test_the_disk_reads_on_while_an_expert_is_copied() -> None:
-    with carriers() as line:
-        gate = line.gpu.gate("load a")
-        line.put(from_disk("a"))
-        assert event(line.next()) == (Fetched, "a")
-        line.put(from_disk("b", "c"))
-        assert event(line.next()) == (Loaded, "b")
-        gate.set()
-        assert event(line.next()) == (Loaded, "a")
+def test_the_disk_reads_on_while_an_expert_is_copied(line: SimpleNamespace) -> None:
+    gate = line.gpu.gate("load a")
+    line.put(from_disk("a"))
+    assert event(line.next()) == (Fetched, "a")
+    line.put(from_disk("b", "c"))
+    assert event(line.next()) == (Loaded, "b")
+    gate.set()
+    assert event(line.next()) == (Loaded, "a")
 
 
 def test_without_a_lane_the_reader_does_all() -> None:
@@ -148,60 +152,55 @@ def test_without_a_lane_the_reader_does_all() -> None:
     assert (line.gpu.done[-1], line.cpu.done[-1]) == ("leave", "leave"), "they let go of their device as their last act"
 
 
-def test_copies_leave_host_memory_before_a_file_is_read_into_it() -> None:
-    with carriers() as line:
-        line.put(from_disk("a", keep_copy=True, drops=("b",)))
-        assert [event(line.next()), event(line.next())] == [(Fetched, "a"), (Loaded, "a")]
-        assert line.gpu.done[:2] == ["forget b", "read a"]
+def test_copies_leave_host_memory_before_a_file_is_read_into_it(line: SimpleNamespace) -> None:
+    line.put(from_disk("a", keep_copy=True, drops=("b",)))
+    assert [event(line.next()), event(line.next())] == [(Fetched, "a"), (Loaded, "a")]
+    assert line.gpu.done[:2] == ["forget b", "read a"]
 
 
 @pytest.mark.parametrize("action", ["read a", "load a"])
-def test_a_load_that_fails_at_either_place_is_over_and_the_next_goes_on(action: str) -> None:
-    with carriers() as line:
-        line.gpu.errors[action] = StoreError("it is damaged")
-        line.put(from_disk("a"))
-        line.put(from_disk("b"))
-        told = [event(line.next()) for _ in range(4 if action == "load a" else 3)]
-        assert (LoadFailed, "a") in told
-        assert (Loaded, "b") in told
-        assert (Loaded, "a") not in told
+def test_a_load_that_fails_at_either_place_is_over_and_the_next_goes_on(line: SimpleNamespace, action: str) -> None:
+    line.gpu.errors[action] = StoreError("it is damaged")
+    line.put(from_disk("a"))
+    line.put(from_disk("b"))
+    told = [event(line.next()) for _ in range(4 if action == "load a" else 3)]
+    assert (LoadFailed, "a") in told
+    assert (Loaded, "b") in told
+    assert (Loaded, "a") not in told
 
 
-def test_a_device_that_is_lost_while_it_copies_evicts_or_fills_is_reported() -> None:
-    with carriers() as line:
-        line.gpu.errors["load a"] = line.gpu.errors["evict b"] = DeviceLost("it fell off the bus")
-        line.put(from_host("a"))
-        assert [type(line.next()), type(line.next())] == [Lost, LoadFailed]
-        line.put(Evict("g", "b"))
-        assert [type(line.next()), type(line.next())] == [Lost, Evicted]
-        line.gpu.errors["fill a"] = DeviceLost("it fell off the bus")
-        line.put(Fill("gpu", "a"))
-        assert [type(line.next()), type(line.next())] == [Lost, FillFailed]
+def test_a_device_that_is_lost_while_it_copies_evicts_or_fills_is_reported(line: SimpleNamespace) -> None:
+    line.gpu.errors["load a"] = line.gpu.errors["evict b"] = DeviceLost("it fell off the bus")
+    line.put(from_host("a"))
+    assert [type(line.next()), type(line.next())] == [Lost, LoadFailed]
+    line.put(Evict("g", "b"))
+    assert [type(line.next()), type(line.next())] == [Lost, Evicted]
+    line.gpu.errors["fill a"] = DeviceLost("it fell off the bus")
+    line.put(Fill("gpu", "a"))
+    assert [type(line.next()), type(line.next())] == [Lost, FillFailed]
 
 
-def test_a_fill_holds_up_the_reader_alone_and_its_expert_is_copied_without_another_read() -> None:
-    with carriers() as line:
-        gate = line.gpu.gate("fill a")
-        line.put(Fill("gpu", "a"))
-        assert line.gpu.waiting.get(timeout=60) == "fill a"
-        line.put(from_host("a"))
-        line.put(from_host("b"))
-        line.put(from_disk("c", "c"))
-        assert event(line.next()) == (Loaded, "b")
-        assert line.cpu.done == []
-        gate.set()
-        assert event(line.next()) == (Filled, "a")
-        assert {event(line.next()), event(line.next())} == {(Loaded, "a"), (Loaded, "c")}
-        assert [what for what in line.gpu.done if what.endswith("a")] == ["fill a", "load a"]
+def test_a_fill_holds_up_the_reader_alone_and_its_expert_is_copied_without_another_read(line: SimpleNamespace) -> None:
+    gate = line.gpu.gate("fill a")
+    line.put(Fill("gpu", "a"))
+    assert line.gpu.waiting.get(timeout=60) == "fill a"
+    line.put(from_host("a"))
+    line.put(from_host("b"))
+    line.put(from_disk("c", "c"))
+    assert event(line.next()) == (Loaded, "b")
+    assert line.cpu.done == []
+    gate.set()
+    assert event(line.next()) == (Filled, "a")
+    assert {event(line.next()), event(line.next())} == {(Loaded, "a"), (Loaded, "c")}
+    assert [what for what in line.gpu.done if what.endswith("a")] == ["fill a", "load a"]
 
 
-def test_after_a_fill_that_failed_the_load_that_waited_for_it_reads_for_itself() -> None:
-    with carriers() as line:
-        gate = line.gpu.gate("fill a")
-        line.gpu.errors["fill a"] = StoreError("it is damaged")
-        line.put(Fill("gpu", "a"))
-        assert line.gpu.waiting.get(timeout=60) == "fill a"
-        line.put(from_host("a"))
-        gate.set()
-        assert [event(line.next()) for _ in range(3)] == [(FillFailed, "a"), (Fetched, "a"), (Loaded, "a")]
-        assert [what for what in line.gpu.done if what.endswith("a")] == ["read a", "load a"]
+def test_after_a_fill_that_failed_the_load_that_waited_for_it_reads_for_itself(line: SimpleNamespace) -> None:
+    gate = line.gpu.gate("fill a")
+    line.gpu.errors["fill a"] = StoreError("it is damaged")
+    line.put(Fill("gpu", "a"))
+    assert line.gpu.waiting.get(timeout=60) == "fill a"
+    line.put(from_host("a"))
+    gate.set()
+    assert [event(line.next()) for _ in range(3)] == [(FillFailed, "a"), (Fetched, "a"), (Loaded, "a")]
+    assert [what for what in line.gpu.done if what.endswith("a")] == ["read a", "load a"]
