@@ -115,21 +115,14 @@ def test_a_finding_in_doubt_goes_to_a_person_unless_it_is_bad_and_nothing_follow
         "  R1: {inspect: a}",
     )
     root = rules.components["R1"].root
-    doubt = "it does not fit"
-    verdicts = {
-        (label, text): rules.router.next(root, Finding("a", "fp32", label, 1.0, doubt=text))
+    decisions = [
+        rules.router.next(root, Finding("a", "fp32", label, 1.0, doubt=doubt))
         for label in ("ok", "bad", "none")
-        for text in ("", doubt)
-    }
-    assert {key: decision.verdict for key, decision in verdicts.items()} == {
-        ("ok", ""): None,
-        ("ok", doubt): Verdict.REVIEW,
-        ("bad", ""): Verdict.NG,
-        ("bad", doubt): Verdict.NG,
-        ("none", ""): Verdict.OK,
-        ("none", doubt): Verdict.REVIEW,
-    }
-    assert [len(decision.steps) for decision in verdicts.values()] == [1, 0, 0, 0, 0, 0]
+        for doubt in ("", "it does not fit")
+    ]
+    expected = [None, Verdict.REVIEW, Verdict.NG, Verdict.NG, Verdict.OK, Verdict.REVIEW]
+    assert [decision.verdict for decision in decisions] == expected
+    assert [len(decision.steps) for decision in decisions] == [1, 0, 0, 0, 0, 0]
 
 
 def test_only_components_have_a_reference_and_the_word_given_is_no_name() -> None:
@@ -152,13 +145,12 @@ def test_only_components_have_a_reference_and_the_word_given_is_no_name() -> Non
         ("[x, given]", "stands alone"),
         ('[x, "a b"]', r"reference\.1: .*'a b'"),
         ('"a b"', "reference"),
+        ("../gold", "reference"),
     ],
 )
 def test_a_list_of_alternates_that_makes_no_sense_is_refused(named: str, fault: str) -> None:
     with pytest.raises(RulesError, match=rf"\.yaml:\d+: .*{fault}"):
         board(f"  a: {E}", f"  R1: {{inspect: a, reference: {named}}}")
-    with pytest.raises(RulesError, match="reference"):
-        board(f"  a: {E}", "  R1: {inspect: a, reference: ../gold}")
 
 
 @pytest.mark.parametrize("label", ["ok", "odd", "bad"])
