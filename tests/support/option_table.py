@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-from coe.inspector.line_options import OPTIONS, Door, LineOptions
+from coe.inspector.line_options import OPTIONS, LineOptions
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
-_HEAD = "| option | default | meaning | in commands | in `serve.yaml` |\n|---|---|---|---|---|\n"
+_HEAD = "| option | default | meaning |\n|---|---|---|\n"
 _TABLE = re.compile(re.escape(_HEAD.splitlines()[0]) + r"\n(?:\|.*\n)*")
 
 
@@ -23,17 +23,9 @@ def table_of_page() -> str:
 
 def _row(name: str) -> str:
     option, field = OPTIONS[name], LineOptions.model_fields[name]
-    flag = option.flag or f"--{name.replace('_', '-')}"
     told = type(field.default) in (str, int, float, bool)
     default = option.default or (f"`{field.default!r}`" if told else "")
-    cells = (
-        f"`{name}`",
-        default,
-        option.help,
-        f"`{flag}`" if option.doors - {Door.SERVE} else "",
-        f"`{option.key or name}`" if Door.SERVE in option.doors else "",
-    )
-    return f"| {' | '.join(cells)} |\n"
+    return f"| `{name}` | {default} | {option.help} |\n"
 
 
 if __name__ == "__main__":
