@@ -38,8 +38,7 @@ from coe.serve import service_config as configs
 from coe.serve.clock import SECOND_US, now_us
 from coe.serve.creation import CONFIG, KEYS, Wanted, create
 from coe.serve.database import board_rows, recipe_versions, row_types
-from coe.serve.database.connecting import open_database
-from coe.serve.database.database_errors import DatabaseError
+from coe.serve.database.connecting import DatabaseError, open_database
 from coe.serve.database.tables import Board
 
 PARTS = ("speed", "decisions", "intake", "pages", "clients", "pace")

@@ -155,13 +155,13 @@ def verify_archive(config_path: ConfigArgument) -> None:
 
     Example: coe-serve verify-archive line7/serve.yaml
     """
-    from coe.serve import archive
+    from coe.serve import retention
     from coe.serve.service_config import load
 
     folder = load(config_path).retention.archive
     if folder is None:
         raise ConfigError(f"{config_path}: there is no archive; give its folder as `retention.archive`")
-    proof = archive.prove(folder)
+    proof = retention.prove(folder)
     if proof.wrong:
         few = list_few(proof.wrong)
         complain(f"{len(proof.wrong)} of {proof.sound + len(proof.wrong)} pictures are missing or changed: {few}")
@@ -263,8 +263,7 @@ def _database(config_path: Path, *, expects_newest: bool = True) -> Iterator[Dat
     """Open the database of a service; raises ConfigError."""
     from sqlalchemy.exc import DBAPIError
 
-    from coe.serve.database.connecting import open_database
-    from coe.serve.database.database_errors import DatabaseError
+    from coe.serve.database.connecting import DatabaseError, open_database
     from coe.serve.database.migration import expect_newest
     from coe.serve.service_config import load
 

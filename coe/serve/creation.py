@@ -22,8 +22,8 @@ from coe.serve.database import audit, keys, recipe_versions
 from coe.serve.database.connecting import open_database
 from coe.serve.database.migration import migrate, revision_of
 from coe.serve.enums import ActivationState, Role
+from coe.serve.exposure import make_all
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.secret_file import make_all
 from coe.store.store import Store
 
 CONFIG, KEYS = "serve.yaml", "keys.json"

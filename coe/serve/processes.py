@@ -28,12 +28,11 @@ from coe.errors import ConfigError
 from coe.helpers.files import FolderLock
 from coe.serve.clock import SECOND_US, now_us
 from coe.serve.database import fault_log, outbox, states
-from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.database_errors import DatabaseError
+from coe.serve.database.connecting import Database, DatabaseError, open_database
 from coe.serve.database.migration import expect_newest
 from coe.serve.database.tables import NewFault
 from coe.serve.enums import FaultKind, Intake, LineState, Process, Subject
-from coe.serve.secret_file import make_all, place_of
+from coe.serve.exposure import make_all, place_of
 from coe.serve.service_config import ServeConfig, load
 from coe.serve.systemd import ALIVE, STOPPING, notify
 
@@ -143,8 +142,8 @@ def worker(config: ServeConfig) -> None:
         notify()
         _hangs_after(STARTS_FOR * config.line.hangs_after_s)
         # Torch takes seconds to import: the sign of life that was given above says that the line starts.
-        from coe.serve.worker.line_watchers import LineHangs
         from coe.serve.worker.station import Station
+        from coe.serve.worker.write_report import LineHangs
 
         station, said_s = Station(config, database), time.monotonic()
 

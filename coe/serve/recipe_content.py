@@ -27,7 +27,7 @@ from coe.helpers.strict_model import StrictModel
 from coe.helpers.visible import is_visible
 from coe.placement import Layout, blind_to, lay_out, parse_places, parse_recipe, warnings_of
 from coe.placement.board_layout import Point
-from coe.serve.database.columns import NAME
+from coe.serve.database.row_types import NAME
 from coe.serve.text_checks import Spelt, Word
 
 Count = Annotated[int, Field(ge=0, le=int(config.MAX_COMPONENTS))]

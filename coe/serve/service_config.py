@@ -21,8 +21,8 @@ from coe.inspector.asked_boards import Boards
 from coe.inspector.line_options import OPTIONS, Door, LineArguments, LineOptions, options_of, taken
 from coe.serve.bridge import sink_settings
 from coe.serve.bridge.sink_settings import Address, MakeError, Sinks
+from coe.serve.clock import LocalTime, ShiftStart, ZoneName
 from coe.serve.folder_section import Folders
-from coe.serve.local_time import LocalTime, ShiftStart, ZoneName
 from coe.serve.stop_rules import StopRule
 
 DATABASE, PICTURES = "serve.db", "pictures"

@@ -81,7 +81,7 @@ def figure(
     most = min(trials, events + asked.open)
     lower, upper = factor * Rate(events, trials).lower(_EACH), factor * Rate(most, trials).upper(_EACH)
     if asked.open > MOST_OPEN * asked.all:
-        answered = f"{asked.all - asked.open:,} of {asked.all:,} answered"
+        answered = f"open: {asked.open:,} of {asked.all:,}"
         return replace(bare, lower=lower, upper=upper, missing=answered)
     return replace(bare, value=factor * events / max(1, trials - asked.left_out), lower=lower, upper=upper, missing="")
 

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from coe.helpers.spelling import composed
 from coe.helpers.visible import is_visible
-from coe.serve.database.columns import NAME
+from coe.serve.database.row_types import NAME
 
 
 def _plain(text: str) -> str:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import islice
 from multiprocessing.connection import Connection
@@ -23,15 +23,17 @@ from typing import TYPE_CHECKING, Any
 
 from coe.board import calibration_file
 from coe.board.rules import Rules
-from coe.core import Result
-from coe.errors import ImageError, sentence_of
+from coe.board.scores import adjusted, honest
+from coe.board.steps import Component, Step
+from coe.core import Expert, Finding, Result, Verdict, decided, worst
+from coe.errors import CoeError, ImageError, RulesError, sentence_of
 from coe.helpers.system import usable_cores
 from coe.inspector.asked_boards import AskedBoard
 from coe.pictures.picture_file import PictureFile
+from coe.results.result_lines import finding_of
 from coe.serve.component_pictures import CropPlace, Cutter
 from coe.serve.database import recipe_versions, row_types, states, trial_rows, views
-from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.database_errors import DatabaseError
+from coe.serve.database.connecting import Database, DatabaseError, open_database
 from coe.serve.database.tables import StoredTrial, View
 from coe.serve.database.trial_rows import StoredBoard, StoredPart, TrialNews
 from coe.serve.enums import LineState, TrialState
@@ -45,15 +47,6 @@ from coe.serve.worker.product import RECIPES, write_board
 if TYPE_CHECKING:
     from coe.inspector.line import Line
 
-
-from collections.abc import Collection
-from dataclasses import replace
-
-from coe.board.scores import adjusted, honest
-from coe.board.steps import Component, Step
-from coe.core import Expert, Finding, Verdict, decided, worst
-from coe.errors import CoeError, RulesError
-from coe.results.result_lines import finding_of
 
 TOGETHER = 100
 """How many boards are read at a time."""

@@ -14,16 +14,13 @@ from sqlalchemy import Connection, update
 
 from coe.serve.clock import CLOCKS, SECOND_US, Clocks
 from coe.serve.database import decisions, fault_log, recipe_versions, states, views
-from coe.serve.database.connecting import Database
-from coe.serve.database.database_errors import DatabaseError
+from coe.serve.database.connecting import Database, DatabaseError
 from coe.serve.database.states import SILENT_S
 from coe.serve.database.tables import Board, NewFault, heartbeat
 from coe.serve.enums import FaultKind, LineState, Process
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
-from coe.serve.worker.items import items_of
-from coe.serve.worker.verdicts import BoardRun, decision_of
-from coe.serve.worker.waiting_boards import Queue
+from coe.serve.worker.verdicts import BoardRun, Queue, decision_of, items_of
 
 LOOK_S = 1.0
 OVERDUE_S = 1.0

@@ -14,15 +14,14 @@ from serve_rows import accepted, decision, ng
 from stations import grey
 from waiting import eventually
 
-from coe.serve import archive, command
-from coe.serve.archive import ArchiveFailed
+from coe.serve import command, retention
 from coe.serve.clock import DAY_US, now_us
 from coe.serve.database import decisions, views
 from coe.serve.database.connecting import Database
 from coe.serve.database.tables import NewView
+from coe.serve.exposure import ARCHIVE
 from coe.serve.picture_folder import Pictures
-from coe.serve.retention import sweep
-from coe.serve.secret_file import ARCHIVE
+from coe.serve.retention import ArchiveFailed, sweep
 from coe.serve.service_config import Retention
 
 LATER_US = now_us() + 400 * DAY_US
@@ -64,7 +63,7 @@ def test_the_oldest_pictures_of_good_boards_go_until_there_is_room(
 def archive_in(folder: Path) -> Path:
     """Return an empty archive."""
     folder.mkdir(exist_ok=True)
-    (folder / archive.MARK).touch()
+    (folder / retention.MARK).touch()
     return folder
 
 
@@ -93,9 +92,9 @@ def test_a_picture_goes_once_its_copy_is_proved(sqlite_database: Database, pictu
     assert (folder / file).read_bytes() == content
     [row] = index_of(folder)
     assert (row["file"], row["key"], row["serial"], row["verdict"], row["recipe"]) == (file, "k1", "S-k1", "OK", "demo")
-    assert archive.prove(folder).wrong == []
+    assert retention.prove(folder).wrong == []
     (folder / file).write_bytes(b"changed")
-    assert archive.prove(folder) == archive.ArchiveProof(0, [file])
+    assert retention.prove(folder) == retention.ArchiveProof(0, [file])
 
 
 def test_pictures_whose_disk_is_away_are_archived_once_it_is_back(
@@ -112,7 +111,7 @@ def test_pictures_whose_disk_is_away_are_archived_once_it_is_back(
     shutil.rmtree(pictures.folder)
     (tmp_path / "unmounted").rename(pictures.folder)
     assert sweep(sqlite_database, pictures, keep, LATER_US) == 1
-    assert archive.prove(tmp_path / "archive") == archive.ArchiveProof(1, [])
+    assert retention.prove(tmp_path / "archive") == retention.ArchiveProof(1, [])
     assert [row["file"] for row in index_of(tmp_path / "archive")] == [file]
 
 
@@ -124,7 +123,7 @@ def test_a_picture_stays_if_the_archive_goes_away_while_it_is_copied(
 
     def copied(source: Path, target: Path) -> None:
         copy(source, target)
-        (folder / archive.MARK).unlink(missing_ok=True)
+        (folder / retention.MARK).unlink(missing_ok=True)
 
     monkeypatch.setattr(shutil, "copyfile", copied)
     with pytest.raises(ArchiveFailed):
@@ -157,8 +156,8 @@ def test_an_archive_that_hangs_is_told_and_asked_once(
     finally:
         answers.set()
     monkeypatch.setenv("COE_READ_TIMEOUT", "30s")
-    eventually(lambda: archive.prove(folder).sound == 1)
-    eventually(archive._late[folder].is_back)
+    eventually(lambda: retention.prove(folder).sound == 1)
+    eventually(retention._late[folder].is_back)
     assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
 
 
@@ -175,7 +174,7 @@ def test_an_archive_that_hangs_is_told_also_where_room_is_wanted(
     monkeypatch.setenv("COE_READ_TIMEOUT", "50ms")
     try:
         with pytest.raises(ArchiveFailed, match="does not answer"):
-            archive.expect_other_disk(Hung(archive_in(tmp_path / "archive")), pictures)
+            retention.expect_other_disk(Hung(archive_in(tmp_path / "archive")), pictures)
     finally:
         answers.set()
 
@@ -206,10 +205,10 @@ def test_the_folder_of_the_pictures_is_no_archive(
 def test_a_crash_after_the_copy_archives_again(sqlite_database: Database, pictures: Pictures, tmp_path: Path) -> None:
     file = board_with_picture(sqlite_database, pictures, "k1")
     folder = archive_in(tmp_path / "archive")
-    rows = sqlite_database.write(archive.rows_of, [1])
-    assert archive.keep(folder, pictures, rows, now_us()) == []
+    rows = sqlite_database.write(retention.rows_of, [1])
+    assert retention.keep(folder, pictures, rows, now_us()) == []
     assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
-    assert archive.prove(folder) == archive.ArchiveProof(1, [])
+    assert retention.prove(folder) == retention.ArchiveProof(1, [])
     assert not pictures.path(file).exists()
 
 
@@ -218,27 +217,27 @@ def test_a_crash_or_a_full_disk_within_a_line_of_the_index_loses_no_picture(
 ) -> None:
     file = board_with_picture(sqlite_database, pictures, "k1")
     folder = archive_in(tmp_path / "archive")
-    rows = sqlite_database.write(archive.rows_of, [1])
-    archive.keep(folder, pictures, rows, LATER_US)
+    rows = sqlite_database.write(retention.rows_of, [1])
+    retention.keep(folder, pictures, rows, LATER_US)
     [index] = folder.glob("index-*.jsonl")
     whole = index.read_bytes()
     for torn in (b"", whole[:40], whole + whole[:-1]):
         index.write_bytes(torn)
-        assert archive.prove(folder).wrong == []
-        archive.keep(folder, pictures, rows, LATER_US)
+        assert retention.prove(folder).wrong == []
+        retention.keep(folder, pictures, rows, LATER_US)
         assert {row["file"] for row in index_of(folder)} == {file}
-        assert archive.prove(folder) == archive.ArchiveProof(1, [])
+        assert retention.prove(folder) == retention.ArchiveProof(1, [])
     pictures.folder.rename(tmp_path / "moved")
     shutil.copytree(tmp_path / "moved", pictures.folder)  # as to a larger disk
-    archive.keep(folder, pictures, rows, LATER_US)
+    retention.keep(folder, pictures, rows, LATER_US)
     assert [*folder.glob("index-*.jsonl")] == [index]
     other = Pictures(tmp_path / "other" / "pictures")
     other.prepare()
-    archive.keep(folder, other, rows, LATER_US)  # a station that shares the archive cuts no line of this one
+    retention.keep(folder, other, rows, LATER_US)  # a station that shares the archive cuts no line of this one
     assert len([*folder.glob("index-*.jsonl")]) == 2
     (other.folder.parent / ARCHIVE).unlink()
-    monkeypatch.setattr(archive, "read_or_make", no_room)
-    archive.keep(folder, other, rows, LATER_US)
+    monkeypatch.setattr(retention, "read_or_make", no_room)
+    retention.keep(folder, other, rows, LATER_US)
     assert len([*folder.glob("index-*.jsonl")]) == 3, "its disk is full, for which pictures go"
 
 
@@ -248,8 +247,8 @@ def test_an_archive_that_takes_no_more_is_named(
     board_with_picture(sqlite_database, pictures, "k1")
     folder = archive_in(tmp_path / "archive")
     error = OSError(errno.ENOSPC, "no room", "picture", None, str(folder / "copy"))
-    monkeypatch.setattr(archive.shutil, "copyfile", Mock(side_effect=error))
-    with pytest.raises(archive.ArchiveFailed, match=f"^{folder}/copy: no room; see to .* {folder}$"):
+    monkeypatch.setattr(retention.shutil, "copyfile", Mock(side_effect=error))
+    with pytest.raises(retention.ArchiveFailed, match=f"^{folder}/copy: no room; see to .* {folder}$"):
         sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US)
 
 
@@ -271,7 +270,7 @@ def test_the_command_tells_of_changed_pictures(
         return int(ended.value.code or 0)
 
     assert status() > 1, "what may not be mounted is no sound archive"
-    assert archive.MARK in capsys.readouterr().err
+    assert retention.MARK in capsys.readouterr().err
     archive_in(folder)
     assert status() == 0
     (folder / "index-2026-01.jsonl").write_text(json.dumps({"file": "00/ab", "sha256": "0" * 64}) + "\n{\n")

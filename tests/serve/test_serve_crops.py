@@ -146,7 +146,7 @@ def test_a_view_that_shows_a_part_alone_says_how_large_it_is(served: Served) -> 
         handed_in = the(board_rows.of_key(connection, "k1"))
         decisions.write(connection, Decision(handed_in, Verdict.NG, now_us(), False, [ng(view_id=1)], [], []))
     call = served.operator.get("/api/v1/calls/1").json()
-    assert call["picture"] == {"pixels": 1600, "around": 0, "in_view": False}
+    assert call["picture"] == {"pixels": 1600, "around": 0, "in_view": False, "view_pixels": 1600, "middle": []}
 
 
 def test_a_crop_of_a_12_bit_view_is_what_the_experts_saw(tmp_path: Path) -> None:

@@ -36,8 +36,7 @@ from coe.serve.database import (
     verifications,
     views,
 )
-from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.database_errors import DatabaseError
+from coe.serve.database.connecting import Database, DatabaseError, open_database
 from coe.serve.database.decisions import Amendment
 from coe.serve.database.hourly import Window
 from coe.serve.database.migration import expect_newest, migrate, newest, revision_of, take_from

@@ -25,7 +25,7 @@ from coe.pictures.picture_file import PictureFile
 from coe.serve import failpoints, service_config
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, fault_log, states, views
-from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
+from coe.serve.database.connecting import DatabaseError, DatabaseErrorKind
 from coe.serve.database.tables import Board
 from coe.serve.enums import FaultKind, Intake, Subject
 from coe.serve.failpoints import Failpoint

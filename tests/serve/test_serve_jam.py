@@ -15,19 +15,15 @@ from coe.errors import ConfigError
 from coe.scheduler.events import Late
 from coe.serve.clock import CLOCKS, Clocks, now_us
 from coe.serve.database import board_rows, event_log, row_types
-from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.database_errors import DatabaseError
+from coe.serve.database.connecting import Database, DatabaseError, open_database
 from coe.serve.database.tables import Board
 from coe.serve.enums import UNDECIDED, EventKind, LineState
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker import write_report as report_module
-from coe.serve.worker.items import Items
-from coe.serve.worker.line_watchers import LineWatch
 from coe.serve.worker.product import Products
 from coe.serve.worker.station import Station
-from coe.serve.worker.verdicts import BoardRun
-from coe.serve.worker.waiting_boards import Queue
-from coe.serve.worker.write_report import WorkerReport
+from coe.serve.worker.verdicts import BoardRun, Items, Queue
+from coe.serve.worker.write_report import LineWatch, WorkerReport
 
 database = embedded_database(busy_s=0.1)
 

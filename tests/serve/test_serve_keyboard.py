@@ -16,7 +16,7 @@ from waiting import eventually
 from whole_boards import BOARD, WHOLE, found, png, with_call
 
 from coe.serve.clock import now_us
-from coe.serve.database import call_rows, decisions, keys, recipe_versions, repairs, row_types, verifications
+from coe.serve.database import call_rows, decisions, findings, keys, recipe_versions, repairs, row_types, verifications
 from coe.serve.database.tables import Board, api_key, call
 from coe.serve.enums import Outcome, RepairOutcome, Role
 from coe.serve.service_config import VerifySection
@@ -46,6 +46,18 @@ def test_one_key_shows_the_whole_board_and_the_part_again(served: Served, browse
     assert answer.value.ok
     assert (page.is_visible("#whole"), page.is_visible("#pictures")) == (True, False)
     assert page.get_attribute("#whole-button", "aria-pressed") == "true"
+    zoom = "Number(getComputedStyle(document.getElementById('verify')).getPropertyValue('--zoom'))"
+    eventually(lambda: page.evaluate(zoom) > 1)
+    middle = page.evaluate(
+        """() => {
+        const image = document.getElementById("view"), box = image.getBoundingClientRect();
+        const frame = image.closest(".clip").getBoundingClientRect(), [x, y] = call.picture.middle;
+        const scale = box.width / Math.sqrt(call.picture.view_pixels * box.width / box.height);
+        const off = (from, at, begin, size) => (from + at * scale - begin) / size - 0.5;
+        return [off(box.left, x, frame.left, frame.width), off(box.top, y, frame.top, frame.height)];
+        }"""
+    )
+    assert np.abs(middle).max() < 0.3, "the part lies near the middle, as far as there is something around it"
     page.keyboard.press("W")
     page.wait_for_selector("#pictures")
     assert not page.is_visible("#whole")
@@ -380,8 +392,12 @@ def test_keys_of_answers_are_remapped_or_switched_off(served: Served, browser: A
 
 
 @pytest.mark.parametrize("lost", ["picture", "reference"])
-def test_a_part_whose_pictures_were_not_drawn_is_not_good(served: Served, browser: Any, lost: str) -> None:
+def test_a_part_whose_pictures_were_not_drawn_is_not_good(
+    served: Served, browser: Any, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     holding(served, answers_hold_s=0)
+    if lost == "reference":
+        monkeypatch.setattr(findings, "good_picture", lambda *_: ("of another board", None))
     with_pictures(served, 1)
     page = signed_in(served, browser, Role.OPERATOR, "/")
     page.wait_for_selector("#live")

@@ -11,9 +11,8 @@ from serving import Served, signed_in
 
 from coe.errors import CoeError
 from coe.serve import service_config
-from coe.serve.clock import HOUR_US
+from coe.serve.clock import HOUR_US, LocalTime, Shift
 from coe.serve.enums import Role
-from coe.serve.local_time import LocalTime, Shift
 
 THREE = {"early": time(6), "late": time(14), "night": time(22)}
 BERLIN = LocalTime("Europe/Berlin", THREE)

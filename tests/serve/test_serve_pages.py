@@ -14,7 +14,7 @@ from sqlalchemy import update
 from tiny_line import TINY
 
 from coe.core import Verdict
-from coe.serve.clock import HOUR_US, hour_of, now_us
+from coe.serve.clock import HOUR_US, LocalTime, hour_of, now_us
 from coe.serve.database import board_rows, decisions, fault_log, repairs, states, tables, trial_rows
 from coe.serve.database.decisions import Decision
 from coe.serve.database.findings import GoodComponent
@@ -24,7 +24,6 @@ from coe.serve.enums import CallReason, FaultKind, Process, Role, TrialState
 from coe.serve.gate.pages import page_routes, rendering
 from coe.serve.gate.pages.page_routes import PAGES, Spot
 from coe.serve.gate.pages.rendering import STATIC
-from coe.serve.local_time import LocalTime
 from coe.serve.trial_counts import TrialCounts, TriedPart, Truth
 
 SCRIPT = "<script>alert('x')</script>\"'>"

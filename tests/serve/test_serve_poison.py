@@ -16,8 +16,7 @@ from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.helpers.strict_model import of_json
 from coe.serve.database import call_rows, fault_log, recipe_versions
-from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind, translated
+from coe.serve.database.connecting import Database, DatabaseError, DatabaseErrorKind, open_database, translated
 from coe.serve.database.tables import NewCall, NewFault
 from coe.serve.enums import CallReason, FaultKind, Process
 from coe.serve.recipe_content import RecipeContent

@@ -12,13 +12,12 @@ from sqlalchemy.exc import DBAPIError
 from test_serve_cfx import answer, bodies
 
 from coe.serve.database import audit, call_rows, event_log, hourly, repairs
-from coe.serve.database.connecting import Database
-from coe.serve.database.database_errors import DatabaseError
+from coe.serve.database.connecting import Database, DatabaseError
 from coe.serve.database.hourly import Window
 from coe.serve.database.repairs import NothingToRepair
 from coe.serve.database.tables import NewRepair, Repair, repair
 from coe.serve.enums import EventKind, Outcome, RepairOutcome, Role
-from coe.serve.gate import repair_routes
+from coe.serve.gate import call_routes
 from coe.serve.gate.pages import board_page
 
 REPAIRED, SCRAPPED, NO_DEFECT = RepairOutcome.REPAIRED, RepairOutcome.SCRAPPED, RepairOutcome.NO_DEFECT
@@ -110,7 +109,7 @@ def test_ipc_cfx_hears_of_the_repair_with_the_defects_that_were_told(sqlite_data
 
 
 def test_a_list_that_is_cut_says_so(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(repair_routes, "_MOST", 1)
+    monkeypatch.setattr(call_routes, "_MOST", 1)
     monkeypatch.setattr(board_page, "_LISTED", 1)
     verified(served.database, ng("R1"), R1=Outcome.CONFIRMED)
     assert served.operator.get("/api/v1/repairs").json()["more"] is False

@@ -16,10 +16,10 @@ from coe.serve.database import audit, keys
 from coe.serve.database.connecting import Database
 from coe.serve.database.tables import session
 from coe.serve.enums import Role
+from coe.serve.exposure import SESSIONS
 from coe.serve.gate.access import COOKIE
 from coe.serve.gate.admissions import EVERY_S, MOST_SENDERS, Admissions, HeldSession
 from coe.serve.gate.server import give_sign
-from coe.serve.secret_file import SESSIONS
 
 
 def test_a_session_reads_and_needs_the_token_to_change_anything(served: Served) -> None:

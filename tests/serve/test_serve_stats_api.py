@@ -154,7 +154,7 @@ def test_calls_are_a_table_with_the_newest_answers(worked: Served, monkeypatch: 
 def test_figures_are_a_table_with_their_bounds(worked: Served) -> None:
     rows = {row["name"]: row for row in table(worked.operator.get("/api/v1/reports/figures.csv"))}
     assert (rows["raw_fpy"]["value"], rows["raw_fpy"]["events"], rows["raw_fpy"]["trials"]) == ("0.0", "0", "4")
-    assert rows["dpmo"]["missing"] == "1 of 8 answered"
+    assert rows["dpmo"]["missing"] == "open: 7 of 8"
     assert rows["dpmo"]["value"] == ""
     assert float(rows["dpmo"]["lower"]) < float(rows["dpmo"]["upper"])
     semicolons = {"separator": ";"}

@@ -22,18 +22,17 @@ from tiny_line import TINY
 from waiting import eventually
 
 from coe.inspector import weights_used
-from coe.serve.archive import ArchiveFailed
 from coe.serve.clock import DAY_US, HOUR_US, SteadyClock, now_us
 from coe.serve.database import fault_log, states
-from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
+from coe.serve.database.connecting import Database, DatabaseError, DatabaseErrorKind, open_database
 from coe.serve.database.tables import NewFault
 from coe.serve.enums import FaultKind, LineState, Process, Role, Subject
+from coe.serve.exposure import certificates_of
 from coe.serve.gate import gate_state, own_faults, storage
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
 from coe.serve.gate.server import LONGEST_OFF_US, follow_clock, give_sign, open_gate, remove_old
 from coe.serve.picture_folder import Pictures, Receiving
-from coe.serve.tls_files import certificates_of
+from coe.serve.retention import ArchiveFailed
 
 PAGES = ("/", "/verify", "/statistics", "/recipes", "/experts", "/faults")
 GIB = 1 << 30
@@ -454,6 +453,21 @@ def test_a_fault_of_an_earlier_process_is_cleared_when_its_cause_is_gone(station
             fault_log.note(connection, NewFault(Process.WEB, kind, "before"), 1)
     look(station)
     assert shown(station) == []
+
+
+def test_a_busy_box_is_not_called_a_disk_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "GLANCE_S", 0.05)
+
+    async def looked(is_busy: bool) -> object:
+        with closing(storage.Storage("test", TimeoutError)) as disk:
+            disk.answers_s = 0.3
+            look = asyncio.ensure_future(disk.look(lambda: time.sleep(0.5) or "answer"))
+            await asyncio.sleep(0.01)
+            if is_busy:  # nothing of this process gets its turn
+                time.sleep(0.45)
+            return await look
+
+    assert (asyncio.run(looked(True)), asyncio.run(looked(False))) == ("answer", None)
 
 
 @pytest.mark.parametrize("ahead_us", [LONGEST_OFF_US + 1, -LONGEST_OFF_US - DAY_US], ids=["ahead", "behind"])

@@ -29,12 +29,13 @@ from stations import deciding, state_of
 from waiting import eventually
 
 from coe.board import rules
+from coe.bring.board.package_sizes import LIBRARY, read_library
 from coe.helpers.strict_model import of_json
 from coe.placement import read_recipe
 from coe.serve.bounded import Bounds
 from coe.serve.clock import now_us
 from coe.serve.enums import Role
-from coe.serve.gate import teach_files, teach_routes
+from coe.serve.gate import teach_routes
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.teach import table_text, teach_work, undo_stack
 from coe.serve.teach.package_table import rows_of
@@ -140,7 +141,7 @@ def with_files(served: Served) -> BoardDraft:
 def test_only_who_may_change_recipes_teaches(served: Served) -> None:
     with_files(served)
     for client, refused, page in ((served.feeder, 403, 403), (served.operator, 403, 403), (served.nobody, 401, 303)):
-        for operation in [one for part in (teach_files, teach_routes) for one in part.router.operations]:
+        for operation in teach_routes.router.operations:
             path = re.sub(r"{draft}", "line7", operation.path)
             assert client.request(operation.method, re.sub(r"{[^}]*}", "x", path)).status_code == refused, path
         for path in ("/teach", "/teach/line7", "/teach/line7/place"):
@@ -521,6 +522,8 @@ def test_names_go_into_both_files(served: Served) -> None:
     assert {name: component.count for name, component in board.components.items()} == {"R10k": 2, "SW_B3U": 1, "cap": 1}
     assert [site.component for site in draft.layout.sites] == ["R10k", "cap", "R10k", "SW_B3U"]
     assert draft.open_lines == []
+    (known,) = read_library(draft.root / LIBRARY)
+    assert (known.package, known.size) == ("SW_B3U", (3.6, 2.6)), "the next board knows what a person said"
 
 
 def test_two_rows_of_one_name_become_one_component(served: Served) -> None:
@@ -682,7 +685,7 @@ def test_a_state_that_somebody_broke_is_a_sentence(served: Served) -> None:
         assert served.engineer.get("/teach").status_code == 200
 
 
-OPERATIONS = [one for part in (teach_files, teach_routes) for one in part.router.operations]
+OPERATIONS = teach_routes.router.operations
 SCORED = {
     "confidence": 0.95,
     "experts": [

@@ -23,8 +23,7 @@ from coe.core import Verdict
 from coe.serve import trial_process
 from coe.serve.clock import now_us
 from coe.serve.database import call_rows, recipe_versions, row_types, trial_rows, verifications, views
-from coe.serve.database.connecting import Database
-from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
+from coe.serve.database.connecting import Database, DatabaseError, DatabaseErrorKind
 from coe.serve.database.tables import NewVerification, StoredTrial
 from coe.serve.database.trial_rows import TrialNews
 from coe.serve.enums import Outcome, TrialState

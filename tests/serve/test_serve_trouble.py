@@ -30,8 +30,7 @@ from coe.serve.bridge.outbox_relay import OutboxRelay
 from coe.serve.bridge.sinks import Origin, Sink
 from coe.serve.clock import DAY_US, HOUR_US, SECOND_US, Clocks, SteadyClock, now_us
 from coe.serve.database import audit, board_rows, call_rows, decisions, event_log, fault_log, hourly, keys, outbox
-from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
+from coe.serve.database.connecting import Database, DatabaseError, DatabaseErrorKind, open_database
 from coe.serve.enums import EventKind, FaultKind, Outcome, Role
 from coe.serve.gate.access import COOKIE, CSRF_HEADER
 from coe.serve.gate.call_routes import CLAIM_S

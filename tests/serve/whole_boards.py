@@ -27,8 +27,8 @@ from coe.serve.database.findings import GoodComponent
 from coe.serve.database.tables import NewCall
 from coe.serve.enums import CallReason
 from coe.serve.recipe_content import WholeBoard
-from coe.serve.worker.items import Item, Items, Whole
 from coe.serve.worker.locating import Located, locate
+from coe.serve.worker.verdicts import Item, Items, Whole
 from coe.store.kinds import ExpertInput
 
 POSE = Pose(turn_deg=2, x_px=9, y_px=-6)

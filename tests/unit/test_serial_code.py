@@ -17,8 +17,8 @@ from coe.core import Verdict
 from coe.errors import ConfigError, RulesError
 from coe.placement import Layout, read_board
 from coe.placement.run_source import WholeBoards
-from coe.serve.worker.items import Items, Whole
 from coe.serve.worker.locating import locate
+from coe.serve.worker.verdicts import Items, Whole
 
 AT = (10.0, 8.0)
 SERIAL: dict[str, Any] = {"at": AT, "size": [4.5, 4.5], "formats": ["DataMatrix", "QRCode"], "allowed": ["SN####"]}

@@ -15,8 +15,7 @@ from typing import Any
 
 import coe
 from coe.serve.bridge import cfx_inspections as inspections
-from coe.serve.bridge import cfx_units as units
-from coe.serve.bridge.cfx_units import CfxEvent
+from coe.serve.bridge.cfx_inspections import CfxEvent
 from coe.serve.bridge.sinks import EventEnvelope, Format, Message, Origin, Sign, StationStatus
 from coe.serve.clock import SECOND_US, iso
 from coe.serve.database.row_types import shown
@@ -157,7 +156,7 @@ def _fault(handle: str, body: Mapping[str, Any], at_us: int) -> dict[str, Any]:
         "Cause": "QualityCheck" if kind in _QUALITY else services,
         "Severity": "Error" if kind in _STOPS else "Warning",
         "FaultCode": kind.value,
-        "FaultOccurrenceId": units.id_of(handle, "fault", body["fault"]),
+        "FaultOccurrenceId": inspections.id_of(handle, "fault", body["fault"]),
         "Lane": None,
         "Stage": None,
         "SideLocation": "Unknown",
@@ -176,7 +175,7 @@ def _fault_raised(event: CfxEvent) -> dict[str, Any]:
 def _fault_cleared(event: CfxEvent) -> dict[str, Any]:
     by = event.body["by"]
     return {
-        "FaultOccurrenceId": units.id_of(event.handle, "fault", event.body["fault"]),
+        "FaultOccurrenceId": inspections.id_of(event.handle, "fault", event.body["fault"]),
         "Operator": None if by in set(Process) else inspections.operator(by),
     }
 
@@ -192,18 +191,18 @@ def _state_changed(event: CfxEvent) -> dict[str, Any]:
 
 
 _BODIES: Mapping[EventKind, Sequence[tuple[str, Callable[[CfxEvent], dict[str, Any]]]]] = {
-    EventKind.BOARD_ACCEPTED: [("CFX.Production.UnitsArrived", units.present)],
-    EventKind.BOARD_STARTED: [("CFX.Production.WorkStarted", units.started)],
+    EventKind.BOARD_ACCEPTED: [("CFX.Production.UnitsArrived", inspections.present)],
+    EventKind.BOARD_STARTED: [("CFX.Production.WorkStarted", inspections.started)],
     EventKind.BOARD_DECIDED: [
         (_INSPECTED, inspections.inspected),
-        (_COMPLETED, units.completed),
-        (_DEPARTED, units.present),
+        (_COMPLETED, inspections.completed),
+        (_DEPARTED, inspections.present),
     ],
     EventKind.BOARD_AMENDED: [(_INSPECTED, inspections.amended)],
     EventKind.BOARD_VERIFIED: [(_INSPECTED, inspections.verified)],
     EventKind.BOARD_REPAIRED: [("CFX.Production.ReworkAndRepair.UnitsRepaired", inspections.repaired)],
-    EventKind.BOARD_ABORTED: [(_COMPLETED, units.completed), (_DEPARTED, units.present)],
-    EventKind.RECIPE_ACTIVATED: [("CFX.Production.RecipeActivated", units.activated)],
+    EventKind.BOARD_ABORTED: [(_COMPLETED, inspections.completed), (_DEPARTED, inspections.present)],
+    EventKind.RECIPE_ACTIVATED: [("CFX.Production.RecipeActivated", inspections.activated)],
     EventKind.STATE_CHANGED: [("CFX.ResourcePerformance.StationStateChanged", _state_changed)],
     EventKind.FAULT_RAISED: [("CFX.ResourcePerformance.FaultOccurred", _fault_raised)],
     EventKind.FAULT_CLEARED: [("CFX.ResourcePerformance.FaultCleared", _fault_cleared)],

@@ -19,8 +19,7 @@ from coe.serve import failpoints
 from coe.serve.bridge.sinks import EventEnvelope, Sign, Sink, SinkFailed, StationStatus
 from coe.serve.clock import now_us
 from coe.serve.database import fault_log, outbox, recipe_versions, row_types, states
-from coe.serve.database.connecting import Database
-from coe.serve.database.database_errors import DatabaseError
+from coe.serve.database.connecting import Database, DatabaseError
 from coe.serve.database.recipe_versions import KeptRecipes
 from coe.serve.database.tables import Board, Event, NewFault
 from coe.serve.enums import EventKind, FaultKind, Process

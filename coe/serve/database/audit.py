@@ -14,8 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from coe.serve.database import row_types
-from coe.serve.database.columns import NAME
-from coe.serve.database.row_types import in_turn, listed, values_of
+from coe.serve.database.row_types import NAME, in_turn, listed, values_of
 from coe.serve.database.tables import AuditEntry, audit
 
 BEGINNING = "0" * 64

@@ -12,8 +12,7 @@ from sqlalchemy import ColumnElement, Connection, update
 
 from coe.helpers.visible import visible
 from coe.serve.database import event_log, row_types
-from coe.serve.database.columns import NAME
-from coe.serve.database.row_types import found, in_turn, listed, records, shown, values_of
+from coe.serve.database.row_types import NAME, found, in_turn, listed, records, shown, values_of
 from coe.serve.database.tables import Fault, NewFault, fault
 from coe.serve.enums import EventKind, FaultKind, Process
 

@@ -19,8 +19,7 @@ from sqlalchemy import BigInteger, ColumnElement, Connection, bindparam, delete,
 from coe.errors import ConfigError
 from coe.helpers.visible import is_visible
 from coe.serve.database import row_types
-from coe.serve.database.columns import NAME
-from coe.serve.database.row_types import change, found, in_turn, listed, only, records
+from coe.serve.database.row_types import NAME, change, found, in_turn, listed, only, records
 from coe.serve.database.tables import Key, api_key, session
 from coe.serve.enums import Process, Role
 

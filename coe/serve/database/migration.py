@@ -18,8 +18,7 @@ from sqlalchemy import Connection, UniqueConstraint, insert, inspect, select
 
 from coe.errors import ConfigError
 from coe.serve.database import tables
-from coe.serve.database.connecting import WRITES, Database
-from coe.serve.database.database_errors import translated
+from coe.serve.database.connecting import WRITES, Database, translated
 from coe.serve.enums import Role
 
 FOLDER = Path(__file__).with_name("migrations")

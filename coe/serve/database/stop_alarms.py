@@ -14,8 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, bindparam, func, select
 
 from coe.serve.database import fault_log, recipe_versions, row_types, states
-from coe.serve.database.columns import NAME
-from coe.serve.database.row_types import in_turn
+from coe.serve.database.row_types import NAME, in_turn
 from coe.serve.database.tables import Board, Fault, NewFault, board, call, fault, state_change, verification
 from coe.serve.enums import BoardState, By, FaultKind, Intake, Process, Subject
 from coe.serve.stop_rules import Countable, SeenBoard, SeenCall, StopRule, StopRules, alarms

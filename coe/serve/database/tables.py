@@ -28,7 +28,7 @@ from sqlalchemy import (
 
 from coe.board.parts_list import Side
 from coe.core import Verdict
-from coe.serve.database.columns import (
+from coe.serve.database.row_types import (
     NAME,
     WHOLE,
     Id,
@@ -40,9 +40,9 @@ from coe.serve.database.columns import (
     Sha256,
     Stored,
     columns_of,
+    shown,
     word,
 )
-from coe.serve.database.row_types import shown
 from coe.serve.enums import (
     ActivationState,
     BoardState,

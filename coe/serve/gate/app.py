@@ -28,14 +28,11 @@ from coe.serve.gate import (
     call_routes,
     event_routes,
     image_routes,
-    overlay_routes,
     recipe_routes,
-    repair_routes,
     report_routes,
     search_routes,
     state_routes,
     stats_routes,
-    teach_files,
     teach_routes,
     trial_routes,
     upload_routes,
@@ -227,7 +224,6 @@ _MODULES = (
     board_routes,
     search_routes,
     call_routes,
-    repair_routes,
     report_routes,
     event_routes,
     recipe_routes,
@@ -235,14 +231,13 @@ _MODULES = (
     stats_routes,
     access,
     image_routes,
-    overlay_routes,
     state_routes,
 )
 OPERATIONS: Sequence[Operation] = [operation for module in _MODULES for operation in module.router.operations]
 """All operations of the gate except `/openapi.json`, which describes them."""
 
 
-_ROUTERS = (page_routes.parts, teach_files.router, teach_routes.router)
+_ROUTERS = (page_routes.parts, teach_routes.router)
 PARTS = [operation for one in _ROUTERS for operation in one.operations]
 """What pages alone ask for."""
 

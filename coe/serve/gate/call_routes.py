@@ -19,14 +19,15 @@ from starlette.responses import JSONResponse, Response
 from coe.helpers.strict_model import StrictModel
 from coe.serve.clock import SECOND_US, iso
 from coe.serve.component_pictures import CropPlace
-from coe.serve.database import audit, call_rows, row_types, verifications
-from coe.serve.database.tables import Call, NewVerification, Verification
-from coe.serve.enums import Outcome
+from coe.serve.database import audit, call_rows, findings, repairs, row_types, verifications
+from coe.serve.database.repairs import NothingToRepair
+from coe.serve.database.tables import Board, Call, Escape, NewEscape, NewRepair, NewVerification, Repair, Verification
+from coe.serve.enums import Outcome, RepairOutcome
 from coe.serve.gate.image_routes import call_named, golden_of
 from coe.serve.gate.json_form import FINDING, JsonForm
 from coe.serve.gate.operations import DIGITS, VERIFY, OperationRouter, RowId, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
-from coe.serve.text_checks import Note, SpeltText
+from coe.serve.text_checks import Note, Spelt, SpeltText
 
 router = OperationRouter()
 
@@ -42,7 +43,9 @@ _WORD = JsonForm(
     by="verified_by",
     at="verified_us",
 )
-_PICTURE = JsonForm("CallPicture", more={"pixels": int, "around": int, "in_view": bool})
+_PICTURE = JsonForm(
+    "CallPicture", more={"pixels": int, "around": int, "in_view": bool, "view_pixels": int, "middle": list[float]}
+)
 _CALL = JsonForm(
     "Call",
     Call,
@@ -54,7 +57,7 @@ _CALL = JsonForm(
         "picture": _PICTURE.one | None,
         "claimed_until": datetime | None,
     },
-    {"golden": bool, "verifications": _WORD.many},
+    {"golden": bool, "reference": bool, "verifications": _WORD.many},
     call="id",
     board="board_id",
     open="is_open",
@@ -276,21 +279,29 @@ def facts(connection: Connection, call: Call) -> dict[str, Any]:
 
 
 def full_facts(connection: Connection, call: Call) -> dict[str, Any]:
-    """Return a call as JSON, with whether its part has a golden reference."""
-    return {**facts(connection, call), "golden": bool(golden_of(connection, call))}
+    """Return a call as JSON, with whether its part has a golden reference, and a good picture at all."""
+    golden = bool(golden_of(connection, call))
+    return {
+        **facts(connection, call),
+        "golden": golden,
+        "reference": golden or findings.good_picture(connection, call) is not None,
+    }
 
 
 def picture_of(call: Call, view_pixels: int) -> dict[str, Any] | None:
     """Return how boxes lie in the picture of a call: `pixels` in all, `around` of them on each side of the crop.
 
-    `in_view` says whether the picture is cut out of a view of a whole board. None without a picture.
+    `in_view` says whether the picture is cut out of a view of a whole board, of `view_pixels`, in which the `middle` of
+    the part lies at [x, y]. None without a picture.
     """
     place = CropPlace.of(call.place)
     if call.view_id is None:
         return None
     if place is None:
-        return _PICTURE(pixels=view_pixels, around=0, in_view=False)
-    return _PICTURE(pixels=place.shown_pixels, around=place.around, in_view=True)
+        return _PICTURE(pixels=view_pixels, around=0, in_view=False, view_pixels=view_pixels, middle=[])
+    middle = [sum(at) / len(at) for at in zip(*place.corners, strict=True)]
+    more = {"in_view": True, "view_pixels": view_pixels, "middle": middle}
+    return _PICTURE(pixels=place.shown_pixels, around=place.around, **more)
 
 
 def _tag(revision: int) -> str:
@@ -321,3 +332,97 @@ def _taken(call: Call) -> Problem:
         until = iso(call.claimed_until_us)[11:19]
         detail = f"{call.claimed_by or 'another person'} looks at call {call.id} until {until} UTC"
     return Problem(ProblemKind.CONFLICT, detail, "take another call, or wait until it is free")
+
+
+# What later stations say: what became of a confirmed defect, and defects of boards that had passed
+
+
+_MOST = 500
+_REPAIR = JsonForm(
+    "Repair", Repair, "supersedes outcome note", repair="id", call="call_id", by="repaired_by", at="repaired_us"
+)
+_BOARD = JsonForm("BoardToRepair", Board, "key serial panel", {"defects": int}, board="id")
+_ESCAPE = JsonForm("Escape", Escape, "refdes label found_at serial reported_us", escape="id", board="board_id")
+_BOARDS = JsonForm("BoardsToRepair", more={"boards": _BOARD.many, "more": bool})
+
+
+class RepairRequest(StrictModel):
+    """What became of a defect."""
+
+    outcome: RepairOutcome
+    note: Note = ""
+
+
+@router.write(
+    "POST",
+    "/api/v1/calls/{id:int}/repair",
+    VERIFY,
+    body=RepairRequest,
+    answers={
+        201: "the word was added",
+        409: "nobody confirmed the defect, or calls of the board are open",
+        412: "the call has changed",
+        428: "If-Match is missing",
+    },
+    sends=_REPAIR,
+    needs=("If-Match",),
+    gives=("ETag",),
+)
+def post_repair(visit: Visit, connection: Connection) -> Response:
+    """Report a repair.
+
+    Its outcome is repaired, scrapped, or no defect, which makes it a false call. It supersedes earlier ones, which are
+    kept.
+    """
+    call, form = call_as_seen(visit, connection), visit.body.form
+    new = NewRepair(form.outcome, visit.gate.now_us(), visit.caller, form.note)
+    try:
+        added = repairs.record_repair(connection, call, new)
+    except NothingToRepair as error:
+        raise Problem(ProblemKind.CONFLICT, str(error), "see the board's page") from None
+    word = {"outcome": added.outcome.value, "supersedes": added.supersedes}
+    audit.append(connection, visit.caller, "repair", f"call {call.id}", now_us=added.repaired_us, detail=word)
+    return JSONResponse(_REPAIR(added), int(HTTPStatus.CREATED), {"ETag": tag_of(connection, call.id)})
+
+
+@router.read("/api/v1/repairs", VERIFY, answers={200: "boards, the newest first"}, sends=_BOARDS)
+def get_waiting(visit: Visit, connection: Connection) -> Mapping[str, Any]:
+    """List boards that wait for repair. `more` if there are others."""
+    found = repairs.waiting(connection, limit=_MOST + 1)
+    boards = [_BOARD(board, defects=number) for board, number in found[:_MOST]]
+    return _BOARDS(boards=boards, more=len(found) > _MOST)
+
+
+class EscapeRequest(StrictModel):
+    """A defect that a later test found; `found_at` is the test, as "ICT" or "customer"."""
+
+    serial: Spelt
+    refdes: SpeltText = ""
+    component: SpeltText = ""
+    label: SpeltText = ""
+    found_at: SpeltText = ""
+    note: Note = ""
+
+
+@router.write(
+    "POST",
+    "/api/v1/escapes",
+    VERIFY,
+    body=EscapeRequest,
+    sends=_ESCAPE,
+    answers={201: "the report; `board` is null if no board of this serial was inspected here"},
+)
+def post_escape(visit: Visit, connection: Connection) -> Mapping[str, Any]:
+    """Report a defect that a later test found.
+
+    It belongs to the newest decided board of the serial, or to the panel of the unit. The same report again changes
+    nothing.
+    """
+    now_us = visit.gate.now_us()
+    new = NewEscape(reported_us=now_us, reported_by=visit.caller, **visit.body.form.model_dump())
+    added = repairs.report_escape(connection, new)
+    answer = _ESCAPE(added)
+    if added.reported_us == now_us:
+        about = {name: answer[name] for name in ("escape", "refdes", "label", "found_at")}
+        audit.append(connection, visit.caller, "report escape", added.serial, now_us=now_us, detail=about)
+    return answer

@@ -12,8 +12,7 @@ from contextlib import suppress
 from itertools import takewhile
 
 from coe.serve.database import event_log
-from coe.serve.database.connecting import Database
-from coe.serve.database.database_errors import DatabaseError
+from coe.serve.database.connecting import Database, DatabaseError
 from coe.serve.database.tables import Event
 
 LOOK_S, IDLE_LOOK_S = 0.05, 1.0

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 
 from coe.helpers.strict_model import StrictModel
 from coe.serve.clock import iso
-from coe.serve.database.database_errors import DatabaseError
+from coe.serve.database.connecting import DatabaseError
 from coe.serve.database.event_log import newest_id
 from coe.serve.database.tables import Event
 from coe.serve.gate.access import admitted

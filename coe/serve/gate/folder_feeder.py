@@ -30,7 +30,7 @@ from coe.pictures.photographs import Photograph
 from coe.pictures.picture_file import FileStamp, PictureFile
 from coe.pictures.picture_names import goes_with_pictures
 from coe.serve.database import recipe_versions
-from coe.serve.database.database_errors import DatabaseError
+from coe.serve.database.connecting import DatabaseError
 from coe.serve.enums import FaultKind
 from coe.serve.folder_section import FolderSection
 from coe.serve.gate.board_routes import hand_in

@@ -17,20 +17,18 @@ from coe.serve.bounded import Bounds
 from coe.serve.clock import now_us
 from coe.serve.component_pictures import Cutter
 from coe.serve.database import fault_log
-from coe.serve.database.connecting import Database
-from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
+from coe.serve.database.connecting import Database, DatabaseError, DatabaseErrorKind
 from coe.serve.database.tables import Fault, Key
 from coe.serve.enums import FaultKind
+from coe.serve.exposure import SESSIONS, WatchedCertificate, place_of, read_or_make
 from coe.serve.gate.admissions import Admissions
 from coe.serve.gate.event_feed import Feed
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
 from coe.serve.gate.problems import Problem, ProblemKind, disk_failed
 from coe.serve.gate.storage import Storage
 from coe.serve.picture_folder import Pictures, Receiving
-from coe.serve.secret_file import SESSIONS, place_of, read_or_make
 from coe.serve.service_config import ServeConfig
 from coe.serve.teach.teach_work import Works
-from coe.serve.tls_files import WatchedCertificate
 
 _T = TypeVar("_T")
 WAITING = 1000
@@ -126,8 +124,9 @@ class Gate:
 
     async def look(self) -> None:
         """Look whether the disk of the service takes pictures, and how much of it is free; its faults tell of it."""
-        found = await self.files.look(self._prove) or TimeoutError("its disk or server does not answer; see to it")
-        self.disk = found if isinstance(found, DataDisk) else None
+        found = await self.files.look(self._prove)
+        if found is None:
+            self.disk, found = None, TimeoutError("its disk or server does not answer; see to it")
         if isinstance(found, OSError):
             self.faults.pictures_failed(found)
         else:
@@ -135,10 +134,12 @@ class Gate:
 
     def _prove(self) -> DataDisk | OSError:
         """Return the disk, or why it takes no picture: asyncio would log an error that is raised at each look."""
+        self.disk = None
         try:
+            self.disk = disk = DataDisk.of(self.config.data)  # first: a full disk says how full it is
             self.secret = self.read_secret()
             self.pictures.prove()
-            return DataDisk.of(self.config.data)
+            return disk
         except OSError as error:
             return error
 

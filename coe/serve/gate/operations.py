@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from coe.helpers.strict_model import StrictModel
 from coe.helpers.visible import is_visible
-from coe.serve.database.columns import NAME
+from coe.serve.database.row_types import NAME
 from coe.serve.database.tables import Key
 from coe.serve.enums import Role
 from coe.serve.gate.gate_state import Gate

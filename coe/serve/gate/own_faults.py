@@ -18,8 +18,7 @@ from sqlalchemy import Connection
 
 from coe.helpers import files
 from coe.serve.database import fault_log
-from coe.serve.database.connecting import MAX_WAL_BYTES
-from coe.serve.database.database_errors import NO_ROOM_BYTES, DatabaseError, DatabaseErrorKind
+from coe.serve.database.connecting import MAX_WAL_BYTES, NO_ROOM_BYTES, DatabaseError, DatabaseErrorKind
 from coe.serve.database.tables import Fault, NewFault
 from coe.serve.enums import FaultKind, Process
 

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from coe.errors import CoeError, place_of
 from coe.helpers import files
-from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
+from coe.serve.database.connecting import DatabaseError, DatabaseErrorKind
 from coe.serve.database.verifications import CallChanged
 
 MEDIA_TYPE = "application/problem+json"

@@ -2,29 +2,284 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import re
+import secrets
+import shutil
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from PIL import Image
 from pydantic import Field
 from sqlalchemy import Connection, select
 from starlette.responses import Response, StreamingResponse
 
+from coe.errors import ImageError
+from coe.helpers import system
+from coe.helpers.files import save_tree
 from coe.helpers.strict_model import StrictModel
-from coe.results import csv_table
-from coe.serve import export_files
-from coe.serve.clock import DAY_US
+from coe.pictures.picture_file import PictureFile
+from coe.results import csv_table, marks
+from coe.results.marks import PictureMark
+from coe.serve.clock import DAY_US, iso
+from coe.serve.component_pictures import CropPlace, Cutter
 from coe.serve.database import audit
+from coe.serve.database.connecting import Database
+from coe.serve.database.findings import unpack
 from coe.serve.database.hourly import Window, of_recipe
-from coe.serve.database.tables import board, call, recipe, verification
-from coe.serve.export_files import FOLDER, MANIFEST, Export, ExportScope
+from coe.serve.database.tables import board, call, recipe, verification, view
+from coe.serve.enums import Outcome
+from coe.serve.exportable import Passing, SuspectedPictures
 from coe.serve.gate import stats_routes
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.json_form import JsonForm
 from coe.serve.gate.operations import ENGINEER, READ, OperationRouter, Visit
 from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.gate.stats_routes import WindowQuery
+from coe.serve.picture_folder import Pictures
 from coe.serve.text_checks import Text
+
+# Verified pictures as labelled folders for training. A person's word gives the label, and a folder is whole
+
+
+FOLDER, MANIFEST = "exports", "manifest.json"
+"""The folder of exports in the folder of a service, and the manifest in each of them."""
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+_GONE = "the picture is gone"
+_UNSAID = "nobody said a label that can name a folder"
+_PASSES = "it is a defect, and its label is one that passes: nobody said what the defect is"
+_ESCAPED = "a later test found a defect there"
+_SUFFIXES = {b"\xff\xd8": ".jpg", b"\x89P": ".png", b"BM": ".bmp"}
+"""The first bytes of a picture's file; others are TIFF, because the gate takes nothing else."""
+_GOOD_BOARDS = 200
+"""How many boards are looked through for pictures of good parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A picture and its label; `file` is its path in the export, `outcome` None for a part that the line called OK.
+
+    `sha256` is that of the exported file. `place` says where the part lies in the view of a whole board, out of which
+    it is cut as the experts saw it; None if the view shows it alone.
+    """
+
+    file: str
+    expert: str
+    label: str
+    outcome: Outcome | None
+    board: int | None
+    refdes: str
+    component: str
+    sha256: str
+    call: int | None = None
+    verified_by: str = ""
+    verified: str = ""
+    source: str = ""
+    place: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """An export: its name, the number of pictures by expert and label, and why the others were left out."""
+
+    name: str
+    counts: Mapping[str, Mapping[str, int]]
+    left_out: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportScope:
+    """What is exported: answers from `start_us` on and before `end_us`; of a recipe; so many good parts by label."""
+
+    start_us: int
+    end_us: int
+    recipe: str = ""
+    good: int = 0
+
+
+def export(
+    database: Database, pictures: Pictures, folder: Path, asked: ExportScope, now_us: int, *, limit_pixels: int
+) -> Export:
+    """Write an export into a new folder below `folder`; raises DatabaseError, and OSError.
+
+    A view of more than `limit_pixels` is not cut. A crash leaves a hidden folder that no export is; nothing is deleted
+    from the pictures.
+    """
+    with database.reading() as connection:
+        suspects = SuspectedPictures(connection)
+        good = _good(connection, asked, suspects)
+        answered, unlabelled = _answered(connection, asked, good, suspects)
+    left_out = Counter(unlabelled.values())
+    cutter = Cutter(kept_pixels=limit_pixels)
+    name = iso(now_us)[:19].replace(":", "") + "-" + secrets.token_hex(3)
+    staging = folder / f".{name}"
+    staging.mkdir(parents=True)
+    try:
+        kept = []
+        # The parts of a view one after the other, so that each view is decoded once.
+        examples = [*answered, *_limited(good, asked.good)]
+        for example in sorted(examples, key=lambda one: one.source if one.place else ""):
+            try:
+                kept.append(_written(pictures.path(example.source), example, staging, cutter, limit_pixels))
+            except FileNotFoundError:  # retention was quicker
+                left_out[_GONE] += 1
+            except ImageError:
+                left_out["the picture cannot be read"] += 1
+        manifest = {
+            "made": iso(now_us),
+            "from": iso(asked.start_us),
+            "until": iso(asked.end_us),
+            "recipe": asked.recipe,
+            "left_out": dict(left_out),
+            "left_out_calls": [{"call": call, "why": why} for call, why in unlabelled.items()],
+            "pictures": [_row(example) for example in kept],
+        }
+        marks.write(staging, (_mark(example) for example in kept if example.outcome is not None))
+        (staging / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        save_tree(staging)
+        staging.rename(folder / name)
+    except OSError:
+        shutil.rmtree(staging, ignore_errors=True)
+        raise
+    system.save_names(folder)
+    return Export(name, _counts(kept), dict(left_out))
+
+
+def _mark(example: Example) -> PictureMark:
+    """Return a person's word on an exported picture, as `coe-experts learn` takes it."""
+    said = {"component": example.component, "by": example.verified_by, "at": example.verified}
+    return PictureMark(image=example.file, label=example.label, expert=example.expert, **said)
+
+
+def _answered(
+    connection: Connection, asked: ExportScope, good: Sequence[Example], suspects: SuspectedPictures
+) -> tuple[list[Example], dict[int, str]]:
+    """Return the answered calls as examples, and why others are left out, by their ids."""
+    query = (
+        select(call, verification.c.outcome, verification.c.label.label("word"), verification.c.verified_us,
+               verification.c.verified_by, view.c.file, view.c.sha256, view.c.removed_us, board.c.recipe_id)
+        .join(verification, verification.c.id == call.c.verification_id)
+        .join(board, board.c.id == call.c.board_id)
+        .outerjoin(view, view.c.id == call.c.view_id)
+        .where(verification.c.verified_us >= asked.start_us, verification.c.verified_us < asked.end_us)
+        .where(of_recipe(asked.recipe, board.c.recipe_id))
+        .order_by(call.c.id)
+    )  # fmt: skip
+    examples, left_out = [], dict[int, str]()
+    good_labels = {expert: labels.most_common(1)[0][0] for expert, labels in _counts(good).items()}
+    rows = connection.execute(query).all()
+    passing = Passing(connection, {row.recipe_id for row in rows}, ((one.expert, one.label) for one in good))
+    for row in rows:
+        is_good = row.outcome is Outcome.FALSE_CALL
+        label = row.word or _unsaid_label(row, good_labels, good=is_good)
+        why = _why_not(row, label)
+        if not (why or is_good) and passing.may_pass(row.expert, label, said=bool(row.word), verdict=row.verdict):
+            why = _PASSES
+        if is_good and suspects.has(row.board_id, row.refdes):
+            why = _ESCAPED
+        if why:
+            left_out[row.id] = why
+            continue
+        file = f"{row.expert}/{label}/call-{row.id}"
+        examples.append(
+            Example(file, row.expert, label, row.outcome, row.board_id, row.refdes, row.component, row.sha256, row.id,
+                    row.verified_by, iso(row.verified_us), row.file, row.place)
+        )  # fmt: skip
+    return examples, left_out
+
+
+def _unsaid_label(row: Any, good_labels: Mapping[str, str], *, good: bool) -> str:
+    """Return the label of an answer in which the person gave none."""
+    return good_labels.get(row.expert, "") if good else row.label
+
+
+def _why_not(row: Any, label: str) -> str:
+    if row.file is None or row.removed_us is not None:
+        return _GONE
+    if row.place is not None and CropPlace.of(row.place) is None:
+        return "nobody knows where the part lies on its board"
+    if not _PLAIN.fullmatch(row.expert):
+        return "no expert decided"
+    return "" if _PLAIN.fullmatch(label) else _UNSAID
+
+
+def _written(source: Path, example: Example, folder: Path, cutter: Cutter, limit_pixels: int) -> Example:
+    """Copy a picture into a folder, or cut the part out of the view of a whole board, without loss.
+
+    Return the example as it lies there, with the suffix of its format. Raises OSError, ImageError.
+    """
+    place = CropPlace.of(example.place)
+    with source.open("rb") as file:
+        suffix = ".png" if place else _SUFFIXES.get(file.read(2), ".tif")
+    named = replace(example, file=example.file + suffix)
+    view = PictureFile(source, example.sha256)
+    part = Image.fromarray(cutter.cut(view, place, limit_pixels)) if place else None
+    target = folder / named.file
+    target.parent.mkdir(parents=True, exist_ok=True)  # once there is a picture: a folder is a label
+    if part is None:
+        shutil.copyfile(source, target)
+        return named
+    part.save(target, "png", compress_level=1)
+    return replace(named, sha256=hashlib.sha256(target.read_bytes()).hexdigest())
+
+
+def _good(connection: Connection, asked: ExportScope, suspects: SuspectedPictures) -> list[Example]:
+    """Return pictures of parts that the line called OK, the newest boards first, by the last expert that saw each."""
+    in_time = (board.c.decided_us >= asked.start_us, board.c.decided_us < asked.end_us)
+    decided = (*in_time, board.c.findings.is_not(None), of_recipe(asked.recipe, board.c.recipe_id))
+    query = select(board.c.id, board.c.findings, board.c.key).where(*decided)
+    examples = []
+    for row in connection.execute(query.order_by(board.c.id.desc()).limit(_GOOD_BOARDS)):
+        # A part that a person was shown blindly is exported with the person's word.
+        asked_about = set(connection.scalars(select(call.c.refdes).where(call.c.board_id == row.id)))
+        of_board = select(view).where(view.c.board_key == row.key, view.c.removed_us.is_(None))
+        views = {row_of_view.id: row_of_view for row_of_view in connection.execute(of_board)}
+        for number, part in enumerate(unpack(row.findings)):
+            if part.view_id not in views or part.refdes in asked_about or not part.findings:
+                continue
+            if suspects.has(row.id, part.refdes):
+                continue
+            if part.place is not None and CropPlace.of(part.place) is None:
+                continue
+            expert, label = part.findings[-1]["expert"], part.findings[-1]["label"]
+            if not (_PLAIN.fullmatch(expert) and _PLAIN.fullmatch(label)):
+                continue
+            picture = views[part.view_id]
+            which = f"{picture.id}" if part.place is None else f"{picture.id}-{number}"
+            examples.append(
+                Example(f"{expert}/{label}/good-{which}", expert, label, None, row.id, part.refdes, part.component,
+                        picture.sha256, source=picture.file, place=part.place)
+            )  # fmt: skip
+    return examples
+
+
+def _limited(good: Sequence[Example], most: int) -> list[Example]:
+    """Return at most a number of examples of each expert and label."""
+    taken: Counter[tuple[str, str]] = Counter()
+    limited = []
+    for example in good:
+        taken[example.expert, example.label] += 1
+        if taken[example.expert, example.label] <= most:
+            limited.append(example)
+    return limited
+
+
+def _counts(examples: Sequence[Example]) -> dict[str, Counter[str]]:
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for example in examples:
+        counts[example.expert][example.label] += 1
+    return counts
+
+
+def _row(example: Example) -> dict[str, Any]:
+    row = {name: value for name, value in asdict(example).items() if name != "source"}
+    return row | {"outcome": example.outcome and example.outcome.value}
+
 
 router = OperationRouter()
 TOGETHER = 2000
@@ -159,7 +414,7 @@ async def post_export(visit: Visit) -> Mapping[str, Any]:
     now_us = gate.now_us()
     asked = ExportScope(now_us - form.days * DAY_US, now_us, form.recipe, form.good)
     folder = gate.config.data / FOLDER
-    write = partial(export_files.export, gate.database, gate.pictures, folder, asked, now_us)
+    write = partial(export, gate.database, gate.pictures, folder, asked, now_us)
     made = await gate.keep(partial(write, limit_pixels=gate.config.limits.pixels))
     number = sum(sum(labels.values()) for labels in made.counts.values())
     detail = {"pictures": number, "recipe": form.recipe, "days": form.days}

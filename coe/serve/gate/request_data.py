@@ -13,7 +13,7 @@ from starlette.requests import Request
 from coe.errors import ConfigError, did_you_mean
 from coe.helpers.strict_model import StrictModel, of_json, parsed_json
 from coe.helpers.visible import visible
-from coe.serve.database.columns import NAME
+from coe.serve.database.row_types import NAME
 from coe.serve.gate.operations import Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.text_checks import SEPARATORS

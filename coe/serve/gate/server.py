@@ -17,11 +17,10 @@ from coe.errors import sentence_of
 from coe.helpers import system
 from coe.serve.clock import DAY_US, SteadyClock, microseconds
 from coe.serve.database import states
-from coe.serve.database.connecting import open_database
-from coe.serve.database.database_errors import DatabaseError
+from coe.serve.database.connecting import DatabaseError, open_database
 from coe.serve.database.migration import expect_newest
 from coe.serve.enums import FaultKind, Process
-from coe.serve.exposure import expect_keys
+from coe.serve.exposure import certificates_of, expect_keys
 from coe.serve.gate import trial_routes
 from coe.serve.gate.app import application
 from coe.serve.gate.event_feed import Feed
@@ -34,7 +33,6 @@ from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import ServeConfig
 from coe.serve.systemd import ALIVE, notify
-from coe.serve.tls_files import certificates_of
 
 _log = logging.getLogger(__name__)
 BEAT_S, TIDY_S = 2.0, 600.0

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 
 from coe.serve import trial_process
 from coe.serve.database import audit, recipe_versions, row_types, trial_rows
-from coe.serve.database.database_errors import DatabaseError
+from coe.serve.database.connecting import DatabaseError
 from coe.serve.database.tables import Recipe, StoredTrial
 from coe.serve.database.trial_rows import TrialNews
 from coe.serve.enums import TrialState

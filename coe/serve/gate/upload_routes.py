@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from coe.pictures.formats import pixels_in
 from coe.serve import failpoints
 from coe.serve.database import board_rows, views
-from coe.serve.database.database_errors import DatabaseError, DatabaseErrorKind
+from coe.serve.database.connecting import DatabaseError, DatabaseErrorKind
 from coe.serve.database.tables import NewView, View
 from coe.serve.enums import FaultKind
 from coe.serve.gate.gate_state import Gate

@@ -5,6 +5,7 @@ What a person changes there goes into recipe and rules of the draft.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from copy import deepcopy
@@ -17,10 +18,12 @@ from pydantic import Field
 from coe.board import rules
 from coe.board.drafting import FIRST_EXPERT
 from coe.board.parts_list import Side
+from coe.bring.board.package_sizes import LIBRARY, read_library
 from coe.bring.parts.answers import NamedParts
 from coe.bring.parts.converting import Converted
 from coe.bring.parts.placement_file import Placement
 from coe.errors import ConfigError
+from coe.helpers.files import write_atomically
 from coe.helpers.strict_model import Name, StrictModel
 from coe.placement import lay_out, parse_recipe, read_recipe
 from coe.serve.teach import undo_stack
@@ -87,9 +90,23 @@ def name(draft: BoardDraft, said: Sequence[NamedPackage]) -> None:
     undo_stack.remember(draft, "Parts named", moves=moves, replaced=gone)
     if edit.changes:
         draft.forget_scores()
+    _remember_sizes(draft, edit.sized)
     draft.keep(edit.read)
     said_now = {"named": True, "recipe": edit.recipe, "rules": edit.rules, "open": tuple(edit.open)}
     draft.say(draft.state.model_copy(update=said_now))
+
+
+def _remember_sizes(draft: BoardDraft, said: Sequence[NamedPackage]) -> None:
+    """Add sizes that a person said to the library of all drafts: the next board that has such a package knows them."""
+    path = draft.root / LIBRARY
+    sizes = {one.package: one.size for one in (read_library(path) if path.is_file() else ())}
+    new = {re.sub("^[DQU]_", "", one.package.rpartition(":")[2].strip()): one.size for one in said}
+    if new := {package: size for package, size in new.items() if package and "*" not in package}:
+        entries = [
+            {"package": package, "size": [f"{side:.8g}" for side in size]}
+            for package, size in (new | sizes | new).items()
+        ]
+        write_atomically(path, [text_of({"sizes": entries})])
 
 
 class _Edit:
@@ -104,6 +121,8 @@ class _Edit:
         self.read = draft.read()
         self._answers = self.read.answers
         self._before = state.recipe, state.rules, state.open, self.read.parts
+        self.sized: list[NamedPackage] = []
+        """Rows whose size a person said, where it was a guess or another one."""
         self._left: dict[str, str] = {}
         """Components that rows have left, and what those are called now; empty if they are not inspected any more."""
         self._dropped: frozenset[str] = frozenset()
@@ -128,7 +147,7 @@ class _Edit:
             self._say(not_inspected=tuple(word for word in words if word not in names))
         if before != said.component:
             self._map(said, before)
-        self._size(said)
+        self._size(said, before)
 
     def _say(self, **more: Any) -> None:
         self._answers = self._answers.model_copy(update=more)
@@ -165,8 +184,10 @@ class _Edit:
             self.rules["components"].pop(component, None)
         self.open = [word for word in self.open if word not in self._dropped]
 
-    def _size(self, said: NamedPackage) -> None:
+    def _size(self, said: NamedPackage, before: str | None) -> None:
         assert said.component is not None
+        if self._sizes.get(before or said.component) != said.size or {before, said.component} & {*self.open}:
+            self.sized.append(said)
         if self._sizes.get(said.component) != said.size:
             self._sizes[said.component] = said.size
             self.recipe["components"][said.component]["size"] = [f"{side:.8g}" for side in said.size]

@@ -237,7 +237,7 @@ class _Words(yaml.SafeDumper):
 
 def text_of(data: dict[str, Any]) -> str:
     """Return the data of a file as YAML."""
-    head = f"# Written by the station from {STATE}; it writes it again.\n"
+    head = "# Written by the station, which writes it again.\n"
     return head + yaml.dump(data, Dumper=_Words, sort_keys=False, allow_unicode=True, default_flow_style=None)
 
 

@@ -29,21 +29,27 @@ from coe.serve.database import (
     states,
     views,
 )
-from coe.serve.database.connecting import Database
-from coe.serve.database.database_errors import DatabaseError
+from coe.serve.database.connecting import Database, DatabaseError
 from coe.serve.database.tables import Activation, Board, NewFault, Recipe
 from coe.serve.enums import ActivationState, EventKind, FaultKind, Intake, LineState, Process
+from coe.serve.exposure import place_of
 from coe.serve.picture_folder import Pictures
-from coe.serve.secret_file import place_of
 from coe.serve.service_config import ServeConfig
-from coe.serve.worker.feeder import Feeder
-from coe.serve.worker.items import Items, items_of
-from coe.serve.worker.line_watchers import LineWatch
-from coe.serve.worker.locating import Locating
+from coe.serve.worker.locating import Feeder, Locating
 from coe.serve.worker.product import Adjust, Changed, OpenLine, Product, Products, line_opener
-from coe.serve.worker.verdicts import UNSEEN_BY_LINE, BoardRun, amendment_of, decision_of, is_lost_image
-from coe.serve.worker.waiting_boards import Queue, Queued, must_wait
-from coe.serve.worker.write_report import WorkerReport
+from coe.serve.worker.verdicts import (
+    UNSEEN_BY_LINE,
+    BoardRun,
+    Items,
+    Queue,
+    Queued,
+    amendment_of,
+    decision_of,
+    is_lost_image,
+    items_of,
+    must_wait,
+)
+from coe.serve.worker.write_report import LineWatch, WorkerReport
 
 LOOK_S = 0.25
 """How often the loop takes in what others have written."""

@@ -22,6 +22,13 @@ function zoomAt(factor, across = 0.5, down = 0.5) {
   draw();
 }
 
+// Show what lies at a place, a share of the whole frame, in its middle.
+function zoomTo(across, down, factor) {
+  zoom = Math.min(MOST, Math.max(1, factor));
+  [x, y] = [0.5 - across * zoom, 0.5 - down * zoom];
+  draw();
+}
+
 function whole() { zoom = 1; x = y = 0; draw(); }
 
 function placeIn(frame, { clientX, clientY }) {

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -16,24 +17,94 @@ from starlette.responses import RedirectResponse, Response
 
 from coe.helpers.strict_model import StrictModel
 from coe.helpers.visible import is_visible
-from coe.serve.clock import DAY_US, HOUR_US
+from coe.serve.clock import DAY_US, HOUR_US, LocalTime
 from coe.serve.database import audit, board_rows, call_rows, fault_log, hourly, recipe_versions, row_types, states
-from coe.serve.database.database_errors import DatabaseError
-from coe.serve.database.hourly import Window
-from coe.serve.database.tables import Board
+from coe.serve.database.connecting import DatabaseError
+from coe.serve.database.hourly import CallCount, Window
+from coe.serve.database.tables import Board, Tally
 from coe.serve.database.verifications import figures_by_person
-from coe.serve.enums import UNDECIDED, By, Dimension, Process
+from coe.serve.enums import UNDECIDED, By, Dimension, Outcome, Process
 from coe.serve.gate import access, stats_routes
 from coe.serve.gate.access import admitted, answered
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import ENGINEER, READ, VERIFY, Operation, OperationRouter, RowId, Visit
-from coe.serve.gate.pages import board_page, experts_page, recipe_pages, teach_pages
+from coe.serve.gate.pages import board_page, recipe_pages, teach_pages
 from coe.serve.gate.pages.rendering import STATIC, PageRouter, Shown, page, plain, static, storage_failed, words_of
 from coe.serve.gate.problems import Problem, ProblemKind, not_found, problem_of
 from coe.serve.gate.stats_routes import ParetoQuery, WindowQuery
-from coe.serve.local_time import LocalTime
-from coe.serve.statistics import PARETO_DEFINITION, U_DEFINITION
+from coe.serve.statistics import PARETO_DEFINITION, U_DEFINITION, number
+
+# Experts as their page shows them: memory, use, and how far people agree with them
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """What the line says of an expert: the bytes of its weights, and the devices on which it is resident.
+
+    `rules` and `estimated` are the probability that an image needs it, by the rules and by the images that came.
+    `exam` holds (item, passed, shown, at most, is blind) for each item of its exam, `notes` sentences beside it.
+    """
+
+    bytes: int
+    devices: Sequence[str]
+    rules: float | None
+    estimated: float | None
+    exam: Sequence[tuple[str, int, int, float, bool]] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertRow:
+    """An expert: its findings, those on components that are not OK, and what people said of its calls.
+
+    `memory` is None if no line has it open. `agreement` is the share of its answered calls in which people saw a
+    defect; None without answers.
+    """
+
+    name: str
+    memory: InMemory | None
+    findings: int
+    called: int
+    mean_score: float | None
+    confirmed: int
+    false_calls: int
+    open: int
+    agreement: float | None
+
+
+def expert_rows(
+    tallies: Sequence[Tally], calls: Sequence[CallCount], in_memory: Mapping[str, Any] | None
+) -> list[ExpertRow]:
+    """Return the experts that were used or that a line has open, the most used first."""
+    experts = {name: InMemory(**facts) for name, facts in (in_memory or {}).items()}
+    used: dict[str, list[Tally]] = defaultdict(list)
+    asked: dict[str, list[CallCount]] = defaultdict(list)
+    for tally in tallies:
+        used[tally.expert].append(tally)
+    for call in calls:
+        asked[call.expert].append(call)
+    names = [name for name in used.keys() | experts.keys() if name]
+    listed = [_row(name, used[name], asked[name], experts.get(name)) for name in names]
+    return sorted(listed, key=lambda row: (-row.findings, row.name))
+
+
+def _row(name: str, used: Sequence[Tally], asked: Sequence[CallCount], memory: InMemory | None) -> ExpertRow:
+    findings = sum(tally.findings for tally in used)
+    real = number(asked, Outcome.CONFIRMED, Outcome.ACCEPTED)
+    false = number(asked, Outcome.FALSE_CALL)
+    return ExpertRow(
+        name=name,
+        memory=memory,
+        findings=findings,
+        called=sum(tally.called for tally in used),
+        mean_score=sum(tally.score_sum for tally in used) / findings if findings else None,
+        confirmed=real,
+        false_calls=false,
+        open=number(asked, None),
+        agreement=real / (real + false) if real + false else None,
+    )
+
 
 router = PageRouter()
 parts = OperationRouter()
@@ -155,7 +226,7 @@ def experts(visit: Visit, connection: Connection) -> Shown:
     """How often experts are used, and how far people agree with them."""
     window = stats_routes.window_of(visit, connection)
     line = states.heartbeats(connection).get(Process.WORKER)
-    rows = experts_page.rows(
+    rows = expert_rows(
         stats_routes.findings(connection, window, Dimension.EXPERT),
         hourly.call_counts(connection, window, by=[Dimension.EXPERT]),
         line.experts if line else None,

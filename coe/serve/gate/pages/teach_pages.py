@@ -17,7 +17,7 @@ from coe.errors import CoeError
 from coe.serve.gate.operations import ENGINEER, Visit
 from coe.serve.gate.pages.rendering import PageRouter, Shown, page
 from coe.serve.gate.problems import not_found
-from coe.serve.gate.teach_files import draft_of
+from coe.serve.gate.teach_routes import draft_of
 from coe.serve.teach import board_map, teach_work, undo_stack
 from coe.serve.teach.crop_gallery import crops
 from coe.serve.teach.package_table import rows_of

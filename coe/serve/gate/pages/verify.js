@@ -7,9 +7,11 @@ const at = (id) => document.getElementById(id), more = document.querySelector("d
 const claimS = Number(at("verify").dataset.claimS), chosen = Number(at("verify").dataset.call);
 const holdS = chosen ? 0 : Number(at("verify").dataset.holdS);
 const LOOK_MS = 300;  // what comes sooner after a call is shown was meant for the one before it, as a second tap
+const NEIGHBOURS = 4;  // so many times as wide as a part is what is seen around it
 const RETRY_S = 2, SAID = { "false call": "Good", confirmed: "Defect", accepted: "Accept" };
 let call = null, tag = "", endsAt = 0, last = null, busy = false, away = false;
 const NOT_DRAWN = "The pictures are not drawn yet: only Defect and Later are possible.", SAY_AFTER_MS = 1000;
+let looked = [1, 0, 0];  // how closely the part is looked at while the view is shown
 let unseen = "";  // why this call can only be a defect, or be left for later
 let shownMs = Infinity, drawnMs = Infinity;  // since when the call is shown, and since when with its pictures
 let leads = Boolean(chosen) || !navigator.locks;  // two tabs of one person would show the same call
@@ -97,22 +99,27 @@ const frame = () => new Promise((then) => requestAnimationFrame(then));
 
 // A part of which no good one was ever seen has no reference, and needs none.
 async function reference(shown) {
-  if (await picture("reference", [], shown.picture)) return true;
-  if (call !== shown) return false;
-  try {
-    const answer = await fetch(`/api/v1/calls/${shown.call}/reference`);
-    const isNone = answer.status === 404 && (await answer.json()).type === "urn:coe:problem:no-reference";
-    if (call === shown) at("no-reference").textContent = isNone ? "No good one was seen yet." : "The reference could not be shown.";
-    return isNone;
-  } catch { return false; }
+  at("no-reference").textContent = shown.reference ? "The reference could not be shown." : "No good one was seen yet.";
+  if (shown.reference) return picture("reference", [], shown.picture);
+  [at("reference").hidden, at("no-reference").hidden] = [true, false];
+  return true;
 }
 
 // The whole view is large, so it is fetched when somebody asks for it.
 function showWhole(is) {
+  if (is === at("whole").hidden) looked = is ? [zoom, x, y] : [zoom, x, y] = looked;
+  if (is) whole(); else draw();
   at("whole").hidden = !is;
   at("pictures").hidden = is;
   at("whole-button").setAttribute("aria-pressed", String(is));
-  if (is) picture("view", [], null);
+  if (is) picture("view", [], null).then((isThere) => isThere && among(call.picture));
+}
+
+// Zoom the view to the part in question with its neighbours. Pixels and shape of the view tell its size.
+function among({ view_pixels: pixels, middle, pixels: own }) {
+  const image = at("view"), frame = image.closest(".clip").getBoundingClientRect(), box = image.getBoundingClientRect();
+  const width = Math.sqrt(pixels * image.naturalWidth / image.naturalHeight), scale = box.width / width;
+  zoomTo((box.left - frame.left + middle[0] * scale) / frame.width, (box.top - frame.top + middle[1] * scale) / frame.height, width / (NEIGHBOURS * Math.sqrt(own)));
 }
 
 // Do one thing at a time: what is pressed meanwhile is dropped, and what lasts is seen.
@@ -122,6 +129,8 @@ async function inTurn(act) {
   at("call").setAttribute("aria-busy", "true");
   try { await act(); } finally { busy = false; at("call").removeAttribute("aria-busy"); }
 }
+
+async function free() { while (busy) await new Promise((then) => setTimeout(then, 20)); }
 
 async function next(after = 0) {
   if (chosen) { await choose(); return; }
@@ -190,7 +199,7 @@ function hold(item) {
   refdes.textContent = item.call.refdes;
   said.textContent = SAID[item.word.outcome];
   button.append("Undo ", refdes);
-  onPress(button, () => takeBack(item));
+  button.addEventListener("click", () => takeBack(item));  // it lies elsewhere than the answers: no tap is meant for another call
   row.append(button, " ", said, " ", item.left);
   held.push(item);
   at("held").prepend(row);
@@ -238,16 +247,23 @@ const sendHeld = () => Promise.all(held.filter((item) => !item.isSending).map(co
 
 const giveBack = () => call?.open && send("DELETE", `/api/v1/calls/${call.call}/claim`);
 
-const takeBack = (item) => inTurn(async () => {
+// An answer can be taken back from the first moment, also while the next call comes.
+async function takeBack(item) {
+  await free();
+  await inTurn(() => giveAgain(item));
+}
+
+async function giveAgain(item) {
   if (item.isSending || !held.includes(item)) return;
   release(item);
   await giveBack();
   if (!item.call.open || (await send("POST", `/api/v1/calls/${item.call.call}/claim`))) { show(item.call); tag = item.tag; }
   else await next();
-});
+}
 
 // Take the newest answer back. If it was sent, its call is shown again, and its next answer supersedes the first one.
 async function again() {
+  await free();
   const newest = held.findLast((item) => !item.isSending);
   if (newest) { await takeBack(newest); return; }
   if (!last || held.length) return;
@@ -271,7 +287,7 @@ function onPress(button, act) { button.addEventListener("click", (event) => { if
 
 document.querySelectorAll("[data-outcome]").forEach((button) => onPress(button, (atMs) => answer(button.dataset.outcome, atMs)));
 onPress(at("later"), later);
-onPress(at("undo"), again);
+at("undo").addEventListener("click", again);
 at("whole-button").addEventListener("click", () => showWhole(at("whole").hidden));
 onKey((key, atMs) => {
   const button = document.querySelector(`[data-press="${CSS.escape(key)}"]`);
