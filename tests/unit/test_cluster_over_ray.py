@@ -174,8 +174,7 @@ def test_without_ray_a_sentence_says_what_to_install(
     call: Call, tiny: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    folder = tmp_path / "images" / "A"
-    folder.mkdir(parents=True)
+    (folder := tmp_path / "images" / "A").mkdir(parents=True)
     (folder / "one.png").write_bytes(b"")
     options = ("--board", tiny[0], "--store", tiny[1], "--images", folder.parent, "--out", tmp_path / "run")
     said = call(*options, "--cluster", "auto", command=inspect)
@@ -292,11 +291,18 @@ def test_a_box_that_is_lost_or_gets_slower_is_named_during_a_run() -> None:
     assert "box" not in alone
 
 
-def test_a_process_that_is_connected_with_another_cluster_says_so(ray: Callable[..., Ray]) -> None:
+def test_a_process_that_is_connected_with_another_cluster_and_a_full_object_store_say_so(
+    ray: Callable[..., Ray],
+) -> None:
     ray("a")
     over_ray.ray_boxes("here:1", None, print)
     with pytest.raises(ConfigError, match="here:1"):
         over_ray.ray_boxes("there:1", None, print)
+    here = ray()
+    boxes = boxes_of()
+    here.full = True
+    with pytest.raises(NotCarried, match=r"the disk is full.*--object-store-memory"):
+        boxes.share(None)
 
 
 def test_machines_become_boxes_in_the_order_of_their_names(ray: Callable[..., Ray]) -> None:
@@ -397,14 +403,6 @@ def test_a_box_that_loses_a_parcel_is_gone(ray: Callable[..., Ray]) -> None:
     link.take(Parcel(1, 0.0, ()))
     with pytest.raises(BoxGone, match="has left"):
         link.next_report()
-
-
-def test_a_full_object_store_says_what_to_do(ray: Callable[..., Ray]) -> None:
-    here = ray()
-    boxes = boxes_of()
-    here.full = True
-    with pytest.raises(NotCarried, match=r"the disk is full.*--object-store-memory"):
-        boxes.share(None)
 
 
 def test_an_actor_takes_parcels_in_the_order_of_their_numbers_and_says_why_it_cannot_be_a_box() -> None:

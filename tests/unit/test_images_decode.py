@@ -205,13 +205,16 @@ def test_the_limit_is_a_parameter() -> None:
         decode(PNG, limit_pixels=WIDTH * HEIGHT - 1)
 
 
-def test_a_transparent_palette_lies_over_white() -> None:
+def test_a_transparent_palette_lies_over_white_and_of_several_pages_the_first_counts() -> None:
     picture = Image.new("P", (9, 9), 0)
     picture.putpalette([10, 20, 30, 40, 50, 60])
     picture.putpixel((3, 4), 1)
     pixels = decode(saved(picture, "PNG", transparency=b"\0"))
     assert (pixels[4, 3] == (40, 50, 60)).all()
     assert (pixels == 255).all(axis=2).sum() == 80
+    assert (decode(encode("TIFF", big_tiff=True)) == SMOOTH).all()
+    pages = [Image.fromarray(SMOOTH).rotate(180)]
+    assert (decode(encode("TIFF", save_all=True, append_images=pages)) == SMOOTH).all()
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF", "JPEG in XMP", "PNG in XMP", "TIFF in XMP"])
@@ -249,19 +252,21 @@ def with_exif(block: bytes) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "entries",
+    ("entries", "turns"),
     [
-        [TURN],
-        [TURN, struct.pack(">HHII", 0x8769, 4, 1, 9000)],
-        [struct.pack(">HHII", 271, 2, 20, 9000), TURN],
-        [TURN, struct.pack(">HHII", 282, 5, 2, 8)],
-        [struct.pack(">HHII", 274, 4, 1, 6)],
+        ([TURN], -1),
+        ([TURN, struct.pack(">HHII", 0x8769, 4, 1, 9000)], -1),
+        ([struct.pack(">HHII", 271, 2, 20, 9000), TURN], -1),
+        ([TURN, struct.pack(">HHII", 282, 5, 2, 8)], -1),
+        ([struct.pack(">HHII", 274, 4, 1, 6)], -1),
+        ([struct.pack(">HHII", 274, 3, 0, 9000)], 0),
+        ([struct.pack(">HHII", 274, 3, 3, 9000)], 0),
     ],
-    ids=["nothing follows", "more lies outside", "a text lies outside", "two resolutions", "a long number"],
+    ids=["alone", "more outside", "a text outside", "two resolutions", "a long number", "no number", "numbers outside"],
 )
-def test_a_turn_counts_whatever_else_the_exif_block_says(entries: list[bytes]) -> None:
+def test_a_turn_counts_whatever_else_the_exif_block_says(entries: list[bytes], turns: int) -> None:
     exif = b"Exif\0\0MM\0*\0\0\0\x08" + len(entries).to_bytes(2) + b"".join(entries)
-    assert (decode(with_exif(exif)) == np.rot90(decode(JPEG), -1)).all()
+    assert (decode(with_exif(exif)) == np.rot90(decode(JPEG), turns)).all()
 
 
 NUMBERS = {"B": 1, "H": 3, "I": 4, "b": 6, "h": 8, "i": 9, "Q": 16, "q": 17}
@@ -289,12 +294,6 @@ def test_a_turn_may_be_any_whole_number(tmp_path: Path, form: str, count: int, o
             assert ImageSource.of(picture).decode().shape == upright.shape
 
 
-@pytest.mark.parametrize("count", [0, 3])
-def test_a_turn_whose_numbers_are_not_there_turns_nothing(count: int) -> None:
-    exif = b"Exif\0\0MM\0*\0\0\0\x08\0\1" + struct.pack(">HHII", 274, 3, count, 9000)
-    assert (decode(with_exif(exif)) == decode(JPEG)).all()
-
-
 @pytest.mark.parametrize("place", ["in front of the pixels", "behind the pixels"])
 @pytest.mark.parametrize("chunk", ["eXIf", "iTXt"])
 def test_a_turn_in_a_png_counts_wherever_it_stands(tmp_path: Path, chunk: str, place: str) -> None:
@@ -312,14 +311,17 @@ def test_a_turn_in_a_png_counts_wherever_it_stands(tmp_path: Path, chunk: str, p
     assert seen_size(tmp_path / "a.png") == SeenSize(HEIGHT, WIDTH, 6)
 
 
-def test_arrays() -> None:
-    assert (decode(RGB, order="RGB") == RGB).all()
+def test_arrays_count_as_they_are_and_paths_by_content(tmp_path: Path) -> None:
     assert (decode(RGB) == RGB[..., ::-1]).all()
-    assert decode(RGB).flags.c_contiguous
     assert (decode(RGB[..., 0]) == RGB[..., :1]).all()
     assert (decode(RGB[..., :1]) == RGB[..., :1]).all()
     thin = np.dstack([np.zeros((9, 9, 3), np.uint8), np.full((9, 9), 51, np.uint8)])
     assert (decode(thin, order="RGB") == 204).all()  # alpha lies over white
+    path = tmp_path / "really-a-png.jpg"
+    path.write_bytes(FILES["png"])
+    assert (decode(path) == SMOOTH).all()
+    assert (decode(str(path)) == SMOOTH).all()
+    assert (decode(bytearray(path.read_bytes())) == SMOOTH).all()
 
 
 @pytest.mark.parametrize(
@@ -342,14 +344,6 @@ def test_things_that_are_no_image(thing: object, says: str) -> None:
         decode(thing)
     with pytest.raises(ImageError, match="'GBR'"):
         decode(RGB, order="GBR")
-
-
-def test_paths_count_by_content(tmp_path: Path) -> None:
-    path = tmp_path / "really-a-png.jpg"
-    path.write_bytes(FILES["png"])
-    assert (decode(path) == SMOOTH).all()
-    assert (decode(str(path)) == SMOOTH).all()
-    assert (decode(bytearray(path.read_bytes())) == SMOOTH).all()
 
 
 def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
@@ -387,12 +381,6 @@ def tiff(order: str, photometric: int, bits: int, samples: int, rows: bytes, fur
 
 
 GREY16 = np.arange(16 * 12, dtype=np.uint16).reshape(12, 16) * 300
-
-
-def test_big_tiff_and_the_first_of_several_pages() -> None:
-    assert (decode(encode("TIFF", big_tiff=True)) == SMOOTH).all()
-    pages = [Image.fromarray(SMOOTH).rotate(180)]
-    assert (decode(encode("TIFF", save_all=True, append_images=pages)) == SMOOTH).all()
 
 
 @pytest.mark.parametrize("big", [False, True])

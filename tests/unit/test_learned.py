@@ -54,7 +54,7 @@ def silent(*_: object) -> None:
     pass
 
 
-def test_a_copy_and_a_picture_saved_again_without_loss_are_found(tmp_path: Path) -> None:
+def test_a_copy_saved_again_without_loss_is_found_and_pictures_that_are_one_shot_are_told(tmp_path: Path) -> None:
     first = save(tmp_path / "a.png", noise(0))
     learned = LearnedPictures.of([digests(first), digests(first), digests(save(tmp_path / "b.png", noise(1)))])
     assert len(learned) == 2
@@ -64,6 +64,17 @@ def test_a_copy_and_a_picture_saved_again_without_loss_are_found(tmp_path: Path)
     assert not learned.holds(digests(save(tmp_path / "shape.png", turned))), "the same bytes in another shape"
     assert len(learned | LearnedPictures.of([digests(save(tmp_path / "c.png", noise(2)))])) == 3
     assert not LearnedPictures.of([]).holds(digests(first))
+    taken, still = TakenPictures(tmp_path), noise(4).repeat(16, axis=0).repeat(16, axis=1) // 2
+    spot = still.copy()
+    spot[100:103, 100:103] += 100
+    for number in range(4):
+        frame = still + np.random.default_rng(number).integers(0, 5, still.shape).astype(np.uint8)
+        other = spot if number == 3 else frame + np.uint8(3)  # one that shows another part
+        for label, pixels in (("ok", frame), ("bad", other)):
+            taken.add(save(tmp_path / label / f"{number}.png", pixels), pixels, Purpose.LEARN, label)
+    said = [one for one in taken.identical() if "one shot" in one]
+    assert len(said) == 1
+    assert "4 pictures of 'ok'" in said[0]
 
 
 def test_the_store_keeps_the_digests_through_every_change(tmp_path: Path) -> None:
@@ -169,20 +180,6 @@ def test_identical_pictures_are_said(tmp_path: Path) -> None:
     assert any("ok/still.png = bad/same.bmp" in said for said in taken.identical())
     assert len(taken.learned) == 9, "what is held out alone was not learned"
     assert not taken.learned.holds(digests(tmp_path / "ok" / "1.png"))
-
-
-def test_pictures_that_are_all_one_shot_are_told_by_label(tmp_path: Path) -> None:
-    taken, still = TakenPictures(tmp_path), noise(4).repeat(16, axis=0).repeat(16, axis=1) // 2
-    spot = still.copy()
-    spot[100:103, 100:103] += 100
-    for number in range(4):
-        frame = still + np.random.default_rng(number).integers(0, 5, still.shape).astype(np.uint8)
-        other = spot if number == 3 else frame + np.uint8(3)  # one that shows another part
-        for label, pixels in (("ok", frame), ("bad", other)):
-            taken.add(save(tmp_path / label / f"{number}.png", pixels), pixels, Purpose.LEARN, label)
-    said = [one for one in taken.identical() if "one shot" in one]
-    assert len(said) == 1
-    assert "4 pictures of 'ok'" in said[0]
 
 
 def test_a_classifier_tells_what_it_took_and_which_pictures_are_the_same(tmp_path: Path) -> None:

@@ -1,11 +1,14 @@
-"""What can be told of the real driver without a GPU: what torch's errors mean, and whose a stream is."""
+"""What can be told of the real driver without a GPU: what torch's errors mean, whose a stream is, what captures."""
 
 import contextlib
 import copy
 import functools
 import gc
 import itertools
+import signal
+import sys
 import threading
+import time
 import weakref
 from types import SimpleNamespace
 
@@ -15,7 +18,8 @@ import torch
 
 from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
 from coe.runtime.cuda import torch_driver
-from coe.runtime.cuda.torch_driver import LAUNCHING, TorchGraph, TorchStream
+from coe.runtime.cuda.torch_driver import LAUNCHING, TorchGraph, TorchStream, on_capture_thread
+from coe.runtime.inputs import Workers
 
 
 def cuda(code, text):
@@ -60,8 +64,10 @@ def test_an_error_of_torch_is_one_of_ours(errors, kind, said):
         fail(errors)
 
 
-@pytest.mark.parametrize("error", [FULL, cuda(719, "unspecified launch failure")])
-def test_an_error_that_was_dealt_with_keeps_nothing_of_what_failed(error):
+@pytest.mark.parametrize(
+    ("error", "is_on_thread"), [(FULL, False), (cuda(719, "unspecified launch failure"), False), (FULL, True)]
+)
+def test_an_error_that_was_dealt_with_keeps_nothing_of_what_failed(error, is_on_thread):
     """A failed batch's tensors are what the next try needs the memory of; nobody collects garbage in between."""
     kept = []
 
@@ -70,10 +76,17 @@ def test_an_error_that_was_dealt_with_keeps_nothing_of_what_failed(error):
         kept.append(weakref.ref(tensor))
         raise copy.copy(error)
 
+    on_capture_thread(lambda: None, searches=False)
     gc.disable()
     try:
-        with contextlib.suppress(CoeError), torch_driver.errors():
-            forward()
+        with contextlib.suppress(CoeError, torch.OutOfMemoryError):
+            if is_on_thread:
+                on_capture_thread(forward, searches=False)
+            else:
+                with torch_driver.errors():
+                    forward()
+        # The next work drops what the thread still holds of the last.
+        on_capture_thread(lambda: None, searches=False)
         assert kept[0]() is None
     finally:
         gc.enable()
@@ -329,3 +342,44 @@ def test_trimming_frees_the_workspaces_of_cublas_and_then_what_the_allocator_kee
 def test_torch_has_the_private_calls(name):
     """Nothing public does it. If a later torch lacks one, `torch_driver` needs another way, and pyproject a bound."""
     assert callable(getattr(torch._C, name))
+
+
+# Captures run on a thread that lives on; its caller keeps its locks until they end, and errors keep nothing alive
+
+
+def here() -> tuple[str, int]:
+    assert threading.current_thread().daemon, "a capture that hangs does not hold up the interpreter's exit"
+    return threading.current_thread().name, torch.get_num_threads()
+
+
+def test_captures_with_a_search_and_without_have_a_thread_each_which_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: dict[bool, Workers] = {}
+    monkeypatch.setattr(torch_driver, "_threads", threads)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)  # what new threads inherit, on one core, too
+    try:
+        searched = [on_capture_thread(here, searches=True) for _ in range(2)]
+        unsearched = [on_capture_thread(here, searches=False) for _ in range(2)]
+    finally:
+        torch.set_num_threads(before)
+        for workers in threads.values():
+            workers.close()
+    assert searched[0] == searched[1] != unsearched[0] == unsearched[1]
+    assert searched[0][1] == unsearched[0][1] == 1, "a thread that lives on keeps no team"
+
+
+def test_an_interrupt_comes_after_the_capture() -> None:
+    log: list[str] = []
+    main = threading.get_ident()
+
+    def capture() -> None:
+        while sys._current_frames()[main].f_code.co_name != "wait":
+            time.sleep(0.001)
+        # To the caller's thread: a signal to this one would not wake that before the capture has ended.
+        signal.pthread_kill(main, signal.SIGINT)
+        time.sleep(0.3)
+        log.append("captured")
+
+    with pytest.raises(KeyboardInterrupt):
+        on_capture_thread(capture, searches=False)
+    assert log == ["captured"]
