@@ -106,7 +106,7 @@ def _named_point(word: str) -> tuple[str, tuple[float, float]]:
     name, _, at = word.rpartition("=")
     number = r"(-?\d{1,6}(?:\.\d{1,6})?)"
     if (match := re.fullmatch(f"{number},{number}", at)) is None:
-        raise ConfigError(f"--mark '{word}' is not NAME=X,Y, as FID1=812,340")
+        raise ConfigError(f"--mark '{word}' is not NAME=X,Y, e.g. FID1=812,340")
     return name, (float(match[1]), float(match[2]))
 
 

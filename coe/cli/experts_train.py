@@ -206,7 +206,7 @@ def _frozen(text: str | None) -> tuple[str, ...]:
     """Read the layers that stay as they are; raises ConfigError for a comma too many."""
     names = words_of(text) if text else []
     if "" in names:
-        raise ConfigError(f"--freeze: a name is empty in '{text}'; write names with a comma between them, as conv1,bn1")
+        raise ConfigError(f"--freeze: a name is empty in '{text}'; separate names by commas, e.g. conv1,bn1")
     return tuple(names)
 
 

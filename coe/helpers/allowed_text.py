@@ -58,7 +58,7 @@ def _alike(groups: tuple[str, ...]) -> tuple[str, ...]:
     seen: set[str] = set()
     for group in groups:
         if len(set(group)) < 2 or without_spaces(group) != group:
-            raise ValueError(f"'{group}' says nothing; write the characters that look alike together, as 0O")
+            raise ValueError(f"'{group}' has no effect; write characters that look alike together, e.g. 0O")
         if twice := sorted(seen & set(group)):
             raise ValueError(f"'{twice[0]}' stands in two groups; write them as one")
         seen |= set(group)

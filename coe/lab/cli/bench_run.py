@@ -55,9 +55,7 @@ def _names(text: str) -> list[str]:
     chosen = [strategies.present_name(name) for name in words_of(text)]
     for name in chosen:
         if name not in CONFIGURED and (plain := name.removesuffix(EAGER)) in CONFIGURED:
-            raise ConfigError(
-                f"there is no '{name}': '{plain}' is a configuration, not a strategy; name a strategy, as samba{EAGER}"
-            )
+            raise ConfigError(f"there is no '{name}': '{plain}' is a configuration; name a strategy, e.g. samba{EAGER}")
         named_strategy(_strategy_of(name))
     return chosen
 
