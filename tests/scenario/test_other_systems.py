@@ -22,7 +22,7 @@ GOLDEN = {
     "samba-fifo": (98, 83),
     "samba-parallel": (142, 124),
     "coserve-none": (106, 114),
-    "coserve-em": (82, 90),
+    "coserve-em": (84, 91),
     "coserve-em-ra": (81, 88),
     "coserve-paper-default": (49, 56),
     "hobbit": (48, 71),

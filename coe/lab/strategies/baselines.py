@@ -55,6 +55,6 @@ class NoPrefetch(Prefetch):
 SAMBA = Strategy("samba", RoundRobin, Append, eviction=Lru, prefetch=NoPrefetch, single=True, cached=True)
 SAMBA_FIFO = replace(SAMBA, name="samba-fifo", eviction=Fifo)
 SAMBA_PARALLEL = replace(SAMBA, name="samba-parallel", single=False)
-COSERVE_NONE = Strategy("coserve-none", RoundRobin, Append, eviction=Fifo)
-COSERVE_EM = Strategy("coserve-em", RoundRobin, Append)
+COSERVE_NONE = Strategy("coserve-none", RoundRobin, Append, eviction=Fifo, prefetch=NoPrefetch)
+COSERVE_EM = Strategy("coserve-em", RoundRobin, Append, prefetch=NoPrefetch)
 COSERVE_EM_RA = Strategy("coserve-em-ra", RoundRobin)
