@@ -509,6 +509,20 @@ def test_who_waits_for_room_wakes_when_the_line_ends(tiny: tuple[Path, Path], en
         assert under_way.result(60).error in (None, config.STOPPED)
 
 
+def test_an_interrupted_wait_gives_its_place_in_the_row_back(tiny: tuple[Path, Path]) -> None:
+    device = QuickDevice()
+    device.gate.clear()
+    with quick(tiny, device, inbox=1) as line:
+        line.submit(LIGHT, "C")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("coe.runtime.admission.Ticket.wait", lambda ticket: _raise(KeyboardInterrupt()))
+            with pytest.raises(KeyboardInterrupt):
+                line.submit(LIGHT, "C")
+        assert not line._admission._waiting
+        device.gate.set()
+        assert line.drain(60)
+
+
 def test_full_is_full_from_asyncio_too(tiny: tuple[Path, Path]) -> None:
     device = QuickDevice()
     device.gate.clear()

@@ -139,6 +139,12 @@ def test_images_of_no_board_are_not_asked_and_this_is_said(line: Line) -> None:
     assert line.run("--expect", "counts", out="other")[0] == 2
 
 
+def test_files_that_are_no_pictures_are_named_in_the_summary(line: Line) -> None:
+    save(line.images / "SN1" / "R1__C.png")
+    (line.images / "SN1" / "R1__C.txt").write_text("note", encoding="utf-8")
+    assert line.run()[1]["left_alone"] == ["SN1/R1__C.txt"]
+
+
 # What is lacking
 
 

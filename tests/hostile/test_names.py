@@ -183,3 +183,9 @@ def test_arguments_are_repeated_as_they_are(call: Call, command: object, argumen
     assert "MarkupError" not in said.err
     assert "Traceback" not in said.err
     assert "a fault of coe" not in said.words
+
+
+def test_json_for_programs_stays_json_whatever_the_names(screen: Screen) -> None:
+    told = {"labels": ["\x9b31m", "ü", "[/x]", "\u202e"]}
+    common.out.print_json(json.dumps(told, ensure_ascii=False))
+    assert json.loads(text_of(screen)) == told
