@@ -87,7 +87,7 @@ def test_who_does_not_wait_is_turned_away_also_where_somebody_else_waits() -> No
     assert enter(admission, 0, wait=False).answered, "an abandoned place holds nobody up"
 
 
-def test_an_end_wakes_those_who_wait_and_lets_those_inside_stay() -> None:
+def test_an_end_wakes_those_who_wait_also_in_the_middle_of_another_call() -> None:
     admission = Admission(places=1, limit_bytes=100)
     tickets = [enter(admission, 1) for _ in range(3)]
     admission.close()
@@ -99,9 +99,6 @@ def test_an_end_wakes_those_who_wait_and_lets_those_inside_stay() -> None:
     assert not admission.wait_empty(0)
     tickets[0].leave()
     assert admission.wait_empty()
-
-
-def test_an_end_in_the_middle_of_another_call_is_seen_once_that_call_has_changed_all_it_changes() -> None:
     admission, seen = Admission(places=9, limit_bytes=100), []
 
     class Size(int):

@@ -134,16 +134,13 @@ def test_a_body_stays_when_its_experts_leave(store: Store) -> None:
     assert device.memory.blobs._extents.used == sum(device.memory.bodies.bytes.values()) >= 2 * 4 * NUMBERS
 
 
-def test_bodies_are_counted_once_whether_they_are_there_or_not(store: Store) -> None:
+def test_bodies_are_counted_once_and_a_copy_in_host_memory_comes_up_without_the_disk(store, monkeypatch) -> None:
     device = device_of(store, FakeDriver(image_bytes=100))
     none, one, both = (device.fixed_bytes([EXPERTS[name] for name in names], 1) for names in (["whole"], "ab", "abcd"))
     assert both - one == one - none >= 4 * NUMBERS
     bring(device, "a")
     assert device.fixed_bytes([EXPERTS["whole"]], 1) == one, "it stays, whatever experts are asked for"
     assert device.fixed_bytes([EXPERTS[name] for name in "abcd"], 1) == both
-
-
-def test_a_copy_in_host_memory_comes_up_without_the_disk(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     device = device_of(store, FakeDriver(image_bytes=100))
     bring(device, "a")
     bring(device, "b", keep_copy=True)

@@ -309,8 +309,15 @@ def test_a_line_lets_pass_what_the_chosen_point_says(pairs: list[tuple[str, floa
                 assert good == choice.point.false_calls.trials - choice.point.false_calls.events
 
 
-def test_what_the_rules_state_for_a_label_without_a_threshold_stays_on_the_scale_of_the_new_scores() -> None:
-    """Otherwise a picture that went to REVIEW would pass once a label's pictures are too few."""
+def test_an_expert_without_a_threshold_says_why_and_keeps_the_scale_of_what_the_rules_state() -> None:
+    only_good = calibrate(classified(("ok", "ok", 0.9)), WantedRate(Goal.ESCAPES, 0.1))
+    assert "no picture shows a bad part" in unreached(only_good)
+    assert only_good.choice is None
+    seen = calibrate(replace(detected(("none", 0.1)), expert=replace(DETECTOR, reject=frozenset({"none"}))),
+                     WantedRate(Goal.ESCAPES, 0.1))  # fmt: skip
+    assert seen.curve is None
+    assert unreached(seen)
+    # Otherwise a picture that went to REVIEW would pass once a label's pictures are too few.
     before = StatedScores(temperature=2, min_scores={"ok": 0.8, "none": 0.3}, ignore_under={"hole": 0.6})
     few = calibrate(classified(("ok", "ok", 0.9)), WantedRate(Goal.ESCAPES, 0.1))
     assert (few.choice, few.temperature) == (None, 1.0)
@@ -329,16 +336,6 @@ def test_what_the_rules_state_for_a_label_without_a_threshold_stays_on_the_scale
     assert found.scores(StatedScores(min_scores={"none": 0.9}, ignore_under={"hole": 0.2})) == StatedScores(
         min_scores={"none": round(1 - threshold, 7)}, ignore_under={"hole": threshold}
     )
-
-
-def test_an_expert_without_a_threshold_says_why() -> None:
-    only_good = calibrate(classified(("ok", "ok", 0.9)), WantedRate(Goal.ESCAPES, 0.1))
-    assert "no picture shows a bad part" in unreached(only_good)
-    assert only_good.choice is None
-    seen = calibrate(replace(detected(("none", 0.1)), expert=replace(DETECTOR, reject=frozenset({"none"}))),
-                     WantedRate(Goal.ESCAPES, 0.1))  # fmt: skip
-    assert seen.curve is None
-    assert unreached(seen)
 
 
 FILE = """\

@@ -183,7 +183,7 @@ def test_an_escape_counts_above_a_false_call_and_the_reason_is_said(results, tak
     assert [word for word in because if word not in said] == [], said
 
 
-def test_parts_are_also_learned_turned_where_their_angle_tells_nothing() -> None:
+def test_parts_are_also_learned_turned_and_layers_tuned_where_something_is_left_to_win(tmp_path: Path) -> None:
     known = [answered("a", 1, 0).candidate]
     passing, stopped = answered("a", 1, 0, turned_passed=18), answered("a", 1, 0)
     perfect = answered("a", 0, 0, turned_passed=18)
@@ -197,6 +197,14 @@ def test_parts_are_also_learned_turned_where_their_angle_tells_nothing() -> None
     assert tried(passing, perfect) == [], "nothing is left to win"
     known[0].kind.learns_turned = False
     assert tried(passing) == []
+    found, store = photographs(tmp_path / "photos", {"good": 4, "bad": 4}), Store(tmp_path / "store")
+    right, blind = judged(Brightness(), found, store), judged(Brightness(blind=True), found, store)
+    tuned = CandidateKind(
+        Brightness(), right.candidate.expert, TrainingPlan(Path(), Path(), 1, 1, 1e-3, freeze=("a",)), None
+    )
+    assert choosing.is_superfluous(tuned, [blind, right])
+    assert not choosing.is_superfluous(tuned, [blind])
+    assert not choosing.is_superfluous(right.candidate, [right])
 
 
 def test_a_kind_is_asked_only_if_it_can_learn_and_says_why_not(tmp_path: Path) -> None:
@@ -217,17 +225,6 @@ def test_a_kind_is_asked_only_if_it_can_learn_and_says_why_not(tmp_path: Path) -
     assert refused.failure == "no"
     assert choosing.best_of([refused, other], found) is other
     assert choosing.best_of([refused], found) is None
-
-
-def test_layers_are_not_tuned_where_nothing_is_left_to_win(tmp_path: Path) -> None:
-    found, store = photographs(tmp_path / "photos", {"good": 4, "bad": 4}), Store(tmp_path / "store")
-    right, blind = judged(Brightness(), found, store), judged(Brightness(blind=True), found, store)
-    tuned = CandidateKind(
-        Brightness(), right.candidate.expert, TrainingPlan(Path(), Path(), 1, 1, 1e-3, freeze=("a",)), None
-    )
-    assert choosing.is_superfluous(tuned, [blind, right])
-    assert not choosing.is_superfluous(tuned, [blind])
-    assert not choosing.is_superfluous(right.candidate, [right])
 
 
 @pytest.fixture

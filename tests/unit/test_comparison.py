@@ -43,13 +43,20 @@ def test_the_difference_is_where_the_picture_differs_beyond_what_good_parts_vary
     assert np.array_equal(with_spread, np.maximum(without, spread) - spread)
 
 
-def test_experts_see_the_difference_that_people_are_shown() -> None:
+def test_experts_see_the_difference_that_people_are_shown_with_the_settled_reference() -> None:
     picture = moved(bad(GOOD), 2, 1, 1.5)
     reference = Reference(GOOD, np.full(GOOD.shape[:2], 5, np.uint8))
     stack, shown = compared(picture, reference).stack, compare(picture, reference.image, reference.spread).difference
     assert stack is not None
     assert shown is not None
     assert np.array_equal(differences(stack), shown)
+    across, down = np.meshgrid(np.arange(320, dtype=np.float32), np.arange(320, dtype=np.float32))
+    down -= 5 * np.exp(-(((across - 160) / 50) ** 2))  # no turn and no scale undoes a bulge
+    picture = cv2.remap(GOOD_PART, across, down, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    pair = compared(picture, Reference(GOOD_PART, np.zeros((320, 320), np.uint8)))
+    assert pair.stack is not None
+    remaining = lasting_differences(*(np.repeat(pair.stack[:, :, place, None], 3, axis=2) for place in (0, 1)))
+    assert remaining < 0.4 * lasting_differences(pair.alignment.image, GOOD_PART)
 
 
 @pytest.mark.parametrize(
@@ -156,16 +163,6 @@ def test_a_picture_of_any_shape_is_compared(shape: tuple[int, int]) -> None:
     assert (moved.shape, spread.shape) == ((*shape, 3), shape)
 
 
-def test_kinds_compare_with_the_settled_reference() -> None:
-    across, down = np.meshgrid(np.arange(320, dtype=np.float32), np.arange(320, dtype=np.float32))
-    down -= 5 * np.exp(-(((across - 160) / 50) ** 2))  # no turn and no scale undoes a bulge
-    picture = cv2.remap(GOOD_PART, across, down, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-    pair = compared(picture, Reference(GOOD_PART, np.zeros((320, 320), np.uint8)))
-    assert pair.stack is not None
-    remaining = lasting_differences(*(np.repeat(pair.stack[:, :, place, None], 3, axis=2) for place in (0, 1)))
-    assert remaining < 0.4 * lasting_differences(pair.alignment.image, GOOD_PART)
-
-
 # Which of several references a picture is compared with
 
 
@@ -212,16 +209,13 @@ def test_sizes_may_differ_by_half(height: int, width: int, alike: bool) -> None:
     assert alike_in_size(one, other) is alike_in_size(other, one) is alike
 
 
-def test_a_source_counts_and_decodes_all_alternates_in_order() -> None:
+def test_a_source_counts_and_decodes_all_alternates_and_carries_them_to_other_boxes(tmp_path: Path) -> None:
     sources = [ReferenceSource(ImageSource.of(one.image, "RGB"), id=one.id) for one in BOTH]
     both = replace(sources[0], others=(sources[1],))
     assert both.decoding_bytes() == sum(source.decoding_bytes() for source in sources)
     decoded = both.decode()
     assert [(one.id, one.place) for one in decoded.alternates] == [("first", 0), ("second", 1)]
     assert np.array_equal(decoded.others[0].image, BOTH[1].image)
-
-
-def test_images_for_other_boxes_carry_all_alternates(tmp_path: Path) -> None:
     for one in BOTH:
         Image.fromarray(one.image).save(tmp_path / f"{one.id}.png")
     sources = [ReferenceSource(ImageSource.of(tmp_path / f"{one.id}.png"), id=one.id) for one in BOTH]

@@ -74,7 +74,7 @@ def pictures(count: int) -> torch.Tensor:
     return torch.from_numpy(images)
 
 
-def test_an_exam_shows_the_part_missing_and_turned() -> None:
+def test_an_exam_shows_the_part_missing_and_turned_and_its_rows_add_up() -> None:
     images = pictures(4)
     missing, turned = exam.sheets(images)
     assert (missing.item, turned.item) == (Shown.MISSING, Shown.TURNED)
@@ -88,6 +88,9 @@ def test_an_exam_shows_the_part_missing_and_turned() -> None:
         assert not torch.equal(boxes[:, :, 48:72, 40:88], images[:, :, 48:72, 40:88])
     assert int(missing.images[:, :, 48:72, 40:88].max()) < 130, "nothing is left of the part"
     assert torch.equal(missing.images[:, :, :30], images[:, :, :30]), "and all around it"
+    some = [exam.graded(Shown.MISSING, np.array([True, False])), exam.graded(Shown.MISSING, np.array([False]))]
+    (item,) = added(some)
+    assert (item.shown, item.passed) == (3, 1)
 
 
 def crowded(seed: int, at: tuple[int, int] = (0, 0), contrast: float = 1.0) -> np.ndarray:
@@ -160,13 +163,7 @@ def test_where_nobody_can_tell_the_place_the_exam_does_not_tell_what_passes(what
         assert stops_of(Exam(is_surface=True).again(taken.items)).get("", {}) == told
 
 
-def test_rows_of_looks_add_up() -> None:
-    some = [exam.graded(Shown.MISSING, np.array([True, False])), exam.graded(Shown.MISSING, np.array([False]))]
-    (item,) = added(some)
-    assert (item.shown, item.passed) == (3, 1)
-
-
-def test_a_part_is_turned_where_it_lies_and_its_pads_stay_where_its_body_is_missing() -> None:
+def test_a_part_is_turned_where_it_lies_and_its_pads_or_leads_stay_where_its_body_is_missing() -> None:
     picture = np.full((80, 120, 3), 60, np.uint8)
     picture[:, :, 2] = np.random.default_rng(0).integers(110, 130, (80, 120))
     picture[28:52, 24:36] = picture[28:52, 84:96] = 220  # pads
@@ -185,9 +182,6 @@ def test_a_part_is_turned_where_it_lies_and_its_pads_stay_where_its_body_is_miss
     assert bare[34:46, 50:70, 2].mean() > 100, "the surroundings lie over the body"
     assert bare[34:46, 50:70, 0].max() < 100, "and none of the print"
     assert (bare[32:48, 26:30, 0] > 200).all(), "and the pads are seen"
-
-
-def test_all_of_a_body_is_missing_whose_leads_stand_at_its_sides() -> None:
     picture = np.full((96, 96, 3), 60, np.uint8)
     picture[:, :, 2] = np.random.default_rng(0).integers(110, 130, (96, 96))
     picture[28:68, 24:72] = 30

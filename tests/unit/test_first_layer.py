@@ -222,12 +222,10 @@ def test_the_layers_that_do_harm_are_found_wherever_they_lie_and_nothing_is_meas
     assert harmful or len(network.asked) == 1
 
 
-def test_second_looks_count_as_harm_and_what_helps_nothing_is_not_kept() -> None:
+def test_second_looks_count_as_harm_and_layers_of_another_network_are_taken_if_they_do() -> None:
     assert found(lambda in_float: Harm(0.0, 0.01 if "k" in in_float else 0.5, 0.0)) == "k"
     assert found(lambda in_float: Harm(0.5, 0.5, 0.1)) == ""
 
-
-def test_layers_that_another_network_keeps_in_float_are_taken_if_they_do() -> None:
     def asked(harmful: str, first: str) -> tuple[str, int]:
         network = Network(harmful)
         kept = search(LAYERS, ENDS, network, most_again=1 / 16, first=frozenset(first))

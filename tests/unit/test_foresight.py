@@ -87,7 +87,7 @@ def test_parts_may_come_in_another_order_and_what_is_not_on_the_list_says_nothin
     assert line.places() == before
 
 
-def test_the_pace_is_that_of_the_images_not_of_groups_or_of_pauses() -> None:
+def test_the_pace_is_that_of_the_images_and_serials_that_come_again_are_other_boards() -> None:
     for times_s in (
         [float(image) for image in range(40)],
         [4.0 * (image // 4) for image in range(40)],
@@ -97,6 +97,13 @@ def test_the_pace_is_that_of_the_images_not_of_groups_or_of_pauses() -> None:
         for image, at_s in enumerate(times_s):
             foresight.arrived(ImageView(Request(image, "A", serial="S1", refdes=f"P{image}"), image, at_s))
         assert foresight.head + 9 <= foresight.horizon() <= foresight.head + 11
+    # As numbers of three carriers that go round.
+    for line in (Line("ABC" * 60), Line()):
+        for board in range(7):
+            line.see("ABC" * 60, f"carrier {board % 3}")
+        line.see("A", "carrier 1")
+        assert line.foresight.images_until("b") == 1
+        assert line.foresight.head % 180 == 1
 
 
 def test_another_product_is_foreseen_no_more_and_much_later_parts_are_the_same_board() -> None:
@@ -233,13 +240,3 @@ def test_boards_of_a_panel_come_part_by_part_and_no_form_of_serials_costs_more()
     for image in range(600):
         line.see("ABC"[image % 3], f"S{image}", at=image % 300)
     assert len(line.changed) < 20 * 600
-
-
-def test_serials_that_come_again_are_other_boards() -> None:
-    """As numbers of three carriers that go round."""
-    for line in (Line("ABC" * 60), Line()):
-        for board in range(7):
-            line.see("ABC" * 60, f"carrier {board % 3}")
-        line.see("A", "carrier 1")
-        assert line.foresight.images_until("b") == 1
-        assert line.foresight.head % 180 == 1

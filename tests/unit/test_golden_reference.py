@@ -27,7 +27,7 @@ def test_one_picture_is_its_own_reference_and_a_bad_one_that_is_not_told_apart_c
         assert (learned.images, dict(learned.left_out)) == (len(pictures), {})
 
 
-def test_noise_becomes_the_spread_and_good_parts_may_lie_anywhere() -> None:
+def test_noise_becomes_the_spread_and_many_large_pictures_are_learnt_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
     learned = learn({str(seed): noisy(PART, seed, levels=6) for seed in range(9)})
     assert np.abs(learned.image.astype(int) - PART).mean() < 3
     assert 8 < learned.spread.mean() < 30, "about three median deviations of the channel that differs most"
@@ -35,6 +35,13 @@ def test_noise_becomes_the_spread_and_good_parts_may_lie_anywhere() -> None:
     learned = learn(pictures)
     inside = (slice(10, -10), slice(10, -10))
     assert np.abs(learned.image[inside].astype(int) - pictures["0"][inside]).mean() < 2
+    assert [golden_reference.most(pixels) for pixels in (0, 640 * 480, 12_000_000, 100_000_000)] == [50, 50, 16, 3]
+    pictures = {str(seed): noisy(PART, seed, levels=6) for seed in range(4)}
+    whole = learn(pictures)
+    monkeypatch.setattr(golden_reference, "_BAND_BYTES", 4 * PART[0].nbytes * 7)
+    bands = learn(pictures)
+    assert np.array_equal(bands.image, whole.image)
+    assert np.array_equal(bands.spread, whole.spread)
 
 
 def test_good_parts_that_lie_a_little_askew_stay_and_a_bad_part_among_them_does_not() -> None:
@@ -65,16 +72,6 @@ def test_two_pictures_that_differ_make_no_reference(others: dict[str, np.ndarray
     with pytest.raises(ConfigError, match=r"'a' and 'b' differ at \d+ pixels"):
         learn(pictures)
     assert learn({"a": noisy(PART, 0), "b": noisy(PART, 1), **others}).images == 2
-
-
-def test_many_large_pictures_are_learnt_in_bands_and_fewer_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [golden_reference.most(pixels) for pixels in (0, 640 * 480, 12_000_000, 100_000_000)] == [50, 50, 16, 3]
-    pictures = {str(seed): noisy(PART, seed, levels=6) for seed in range(4)}
-    whole = learn(pictures)
-    monkeypatch.setattr(golden_reference, "_BAND_BYTES", 4 * PART[0].nbytes * 7)
-    bands = learn(pictures)
-    assert np.array_equal(bands.image, whole.image)
-    assert np.array_equal(bands.spread, whole.spread)
 
 
 def test_another_part_or_shape_is_left_out_and_nothing_alike_makes_no_reference() -> None:

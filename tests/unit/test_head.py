@@ -186,7 +186,7 @@ def test_an_image_that_crashes_boxes_ends_two_of_them_and_costs_no_other_image_i
     assert {result.verdict for result in said.values()} == {Verdict.OK}
 
 
-def test_suspects_go_to_a_box_one_at_a_time_until_they_are_acquitted_and_other_images_go_on() -> None:
+def test_suspects_go_to_a_box_one_at_a_time_and_a_machine_that_dies_makes_no_image_one() -> None:
     boxes = Boxes(homes_on(["one", "two"]))
     for number in range(6):
         boxes.tell(Arrived(Request(number, "B")))
@@ -199,9 +199,6 @@ def test_suspects_go_to_a_box_one_at_a_time_until_they_are_acquitted_and_other_i
         assert holder(boxes, number)
     boxes.finish()
     assert [answer.result.verdict for answer in boxes.answers] == [Verdict.OK] * 9
-
-
-def test_a_machine_that_dies_makes_no_image_a_suspect() -> None:
     boxes = Boxes(homes_on(["one", "two", "three"]))
     for number in range(6):
         boxes.tell(Arrived(Request(number, "B")))
@@ -223,19 +220,6 @@ def test_an_image_after_which_devices_are_lost_is_answered_after_the_second() ->
         boxes.lose(stage.box, crashed=True)
     assert len(tried) == 2
     assert [answer.result.failure for answer in boxes.answers] == [lost]
-
-
-def test_suspects_that_wait_for_a_box_are_answered_when_the_line_is_stopped() -> None:
-    boxes = Boxes(homes_on(["one", "two"]))
-    for number in range(6):
-        boxes.tell(Arrived(Request(number, "B")))
-    boxes.lose(holder(boxes, 0), crashed=True)
-    held_back = [number for number in range(6) if not holder(boxes, number)]
-    assert held_back
-    boxes.tell(Stopped())
-    assert {answer.result.request.id: answer.result.failure for answer in boxes.answers} == dict.fromkeys(
-        held_back, STOPPED
-    )
 
 
 def test_without_any_box_or_without_a_home_for_an_expert_images_are_answered_and_say_so() -> None:
@@ -324,7 +308,7 @@ def test_every_image_has_exactly_one_answer_and_comes_to_a_box_once(steps: list[
     assert sorted(answer.result.request.id for answer in boxes.answers) == list(range(images))
 
 
-def test_once_it_is_stopped_no_stage_is_sent_and_each_image_is_answered() -> None:
+def test_once_it_is_stopped_no_stage_is_sent_and_each_image_is_answered_suspects_too() -> None:
     boxes = Boxes(homes_on(["one", "two"]))
     for number in range(3):
         boxes.tell(Arrived(Request(number, "A")))
@@ -339,3 +323,13 @@ def test_once_it_is_stopped_no_stage_is_sent_and_each_image_is_answered() -> Non
     said = {answer.result.request.id: answer.result for answer in boxes.answers}
     assert [said[number].failure for number in range(4)] == [STOPPED, None, STOPPED, STOPPED]
     assert said[1].verdict is Verdict.NG
+    boxes = Boxes(homes_on(["one", "two"]))
+    for number in range(6):
+        boxes.tell(Arrived(Request(number, "B")))
+    boxes.lose(holder(boxes, 0), crashed=True)
+    held_back = [number for number in range(6) if not holder(boxes, number)]
+    assert held_back
+    boxes.tell(Stopped())
+    assert {answer.result.request.id: answer.result.failure for answer in boxes.answers} == dict.fromkeys(
+        held_back, STOPPED
+    )

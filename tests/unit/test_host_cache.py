@@ -14,7 +14,7 @@ def fetched(cache: HostCache, expert: str, size: int) -> Passage:
     return passage
 
 
-def test_a_copy_stays_until_room_is_needed() -> None:
+def test_a_copy_stays_until_room_is_needed_and_what_is_larger_or_filled_drives_nothing_out() -> None:
     cache = HostCache(CacheSpec(capacity_bytes=10))
     assert [fetched(cache, expert, 4).source for expert in "abab"] == [Tier.DISK, Tier.DISK, Tier.HOST, Tier.HOST]
     assert fetched(cache, "a", 4) == Passage(Tier.HOST)
@@ -23,9 +23,6 @@ def test_a_copy_stays_until_room_is_needed() -> None:
     assert [expert in cache for expert in "abc"] == [True, False, True]
     assert repr(cache) == "<HostCache 2 copies, 8 B of 10 B>"
     cache.check()
-
-
-def test_what_is_larger_passes_by_filling_drives_nothing_out_and_nothing_goes_down() -> None:
     cache = HostCache(CacheSpec(10))
     cache.fetch("a", 10)
     assert [cache.fetch("huge", 11), cache.fetch("huge", 11)] == [Passage(Tier.DISK)] * 2
@@ -78,7 +75,7 @@ def test_a_copy_that_a_load_counts_on_is_not_dropped_before_that_has_ended(sourc
     cache.check(idle=True)
 
 
-def test_among_filled_copies_the_least_likely_leaves_first_and_before_those_that_left_a_device() -> None:
+def test_among_filled_copies_the_least_likely_leaves_first_but_never_one_that_is_being_read() -> None:
     cache = HostCache(CacheSpec(12, frozenset({"cuda"}), demotes=True))
     cache.leave("left", 4)
     for expert in ("likely", "unlikely"):
@@ -89,9 +86,6 @@ def test_among_filled_copies_the_least_likely_leaves_first_and_before_those_that
     assert not cache.is_filling()
     assert [cache.leave(expert, 4).drops for expert in "abc"] == [("unlikely",), ("likely",), ("left",)]
     cache.check()
-
-
-def test_the_copy_that_is_being_read_is_never_dropped() -> None:
     cache = HostCache(CacheSpec(10, frozenset({"cuda"}), demotes=True))
     assert cache.begin_fill("coming", 6)
     assert cache.leave("a", 4) == Passage(Tier.HOST, keep_copy=True)

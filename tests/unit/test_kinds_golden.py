@@ -88,7 +88,7 @@ def test_a_crop_shows_its_place_also_at_the_border_and_more_of_a_large_region_at
     assert [int((crop[..., 0] > 100).sum()) for crop in shown[1:]] == [40 * CELL, 20 * 60]
 
 
-def test_two_defects_of_one_crop_are_two_places_and_none_at_its_border() -> None:
+def test_two_defects_of_one_crop_are_two_places_and_boxes_are_upright_around_turned_corners() -> None:
     logits, boxes = torch.full((1, 2, SIDE, SIDE), -9.0), torch.full((1, 4, SIDE, SIDE), 0.1)
     for label, row, column, score in ((0, 8, 10, 2.0), (1, 14, 10, 3.0), (1, 14, 11, 1.0), (0, 0, 10, 5.0)):
         logits[0, label, row, column] = score
@@ -97,18 +97,17 @@ def test_two_defects_of_one_crop_are_two_places_and_none_at_its_border() -> None
     assert rows[2:, :2].max() < 0.01
     x, y = (10.5 * STRIDE - CELL / 2) / CELL, (14.5 * STRIDE - CELL / 2) / CELL
     assert rows[0, 2:].tolist() == pytest.approx([0.1 - x, 0.1 - y, 0.1 + x, 0.1 + y], abs=1e-6)
+    quarter = np.array([[0.0, -1.0, 100.0], [1.0, 0.0, 0.0]])
+    assert in_picture(np.array([[10.0, 20.0, 30.0, 50.0]]), quarter).tolist() == [[50.0, 10.0, 80.0, 30.0]]
 
 
-def test_an_equal_picture_has_nothing_to_judge_and_noise_within_the_spread_is_no_difference() -> None:
+def test_an_equal_picture_has_nothing_to_judge_and_a_hole_is_judged_where_it_is() -> None:
     prepared = golden.compare(GOOD, reference(), GOLDEN)
     assert (prepared.regions, prepared.doubt) == ((), "")
     assert (prepared.pixels == UNUSED).all()
     loud = noisy(GOOD, seed=1, levels=40)
     assert golden.compare(loud, reference(), GOLDEN).regions
     assert not golden.compare(loud, reference(spread=215), GOLDEN).regions
-
-
-def test_a_hole_is_judged_in_one_crop_and_its_box_is_where_it_is() -> None:
     picture = moved(bad(GOOD), right=5, down=-3)
     prepared = golden.compare(picture, reference(), GOLDEN)
     assert len(prepared.regions) == 1
@@ -225,11 +224,6 @@ def test_a_difference_is_a_box_at_any_input_size(size: int) -> None:
     assert clean.score > 0.9
 
 
-def test_boxes_are_upright_around_turned_corners() -> None:
-    quarter = np.array([[0.0, -1.0, 100.0], [1.0, 0.0, 0.0]])
-    assert in_picture(np.array([[10.0, 20.0, 30.0, 50.0]]), quarter).tolist() == [[50.0, 10.0, 80.0, 30.0]]
-
-
 @pytest.mark.parametrize(
     ("kind", "expert", "sentence"),
     [
@@ -283,17 +277,6 @@ def test_golden_learns_from_pairs(pairs: Path) -> None:
     again = golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
     once = golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
     assert all(torch.equal(again.state[name], value) for name, value in once.state.items())
-
-
-def test_pairs_that_cannot_be_compared_are_left_out_and_named(pairs: Path) -> None:
-    Image.fromarray(part(9)).save(pairs.parent / "references/train/3.bmp")
-    trained = golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
-    (remark,) = trained.remarks
-    assert remark.startswith("left out: 3.png: it does not fit its reference")
-    for number in range(9):
-        Image.fromarray(part(9)).save(pairs.parent / f"references/train/{number}.bmp")
-    with pytest.raises(ConfigError, match=r"'\d.png'"):
-        golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
 
 
 def test_a_box_follows_its_defect_through_every_variation_and_a_negative_has_the_inverse_label() -> None:
@@ -354,11 +337,19 @@ def test_a_damaged_data_set_of_pairs_says_where(pairs: Path, damage: object, sen
         golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
 
 
-def test_labels_and_frozen_layers_that_do_not_fit_are_refused(pairs: Path) -> None:
+def test_labels_and_layers_that_do_not_fit_are_refused_and_pairs_that_do_not_are_left_out(pairs: Path) -> None:
     with pytest.raises(ConfigError, match="has the labels"):
         golden.train(replace(GOLDEN, labels=("x",)), plan(pairs, 1), lambda *_: None)
     with pytest.raises(ConfigError, match="cannot be frozen"):
         golden.train(GOLDEN, replace(plan(pairs, 1), freeze=("body",), init=pairs), lambda *_: None)
+    Image.fromarray(part(9)).save(pairs.parent / "references/train/3.bmp")
+    trained = golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
+    (remark,) = trained.remarks
+    assert remark.startswith("left out: 3.png: it does not fit its reference")
+    for number in range(9):
+        Image.fromarray(part(9)).save(pairs.parent / f"references/train/{number}.bmp")
+    with pytest.raises(ConfigError, match=r"'\d.png'"):
+        golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
 
 
 def test_one_bad_part_among_good_ones_does_not_set_the_limit() -> None:

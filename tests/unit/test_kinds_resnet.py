@@ -41,13 +41,10 @@ def silent(done, of, measures):
     pass
 
 
-def test_all_four_are_found_by_dotted_path_and_have_their_names():
+def test_all_four_are_found_by_dotted_path_and_normalise_like_imagenet() -> None:
     for depth in (18, 34, 50, 101):
         kind = resolve(f"experts.resnet:resnet{depth}")
         assert (kind.name, kind.task) == (f"resnet{depth}", "classify")
-
-
-def test_normalised_like_imagenet():
     from torchvision.transforms.functional import normalize
 
     images = torch.randint(0, 256, (2, 3, 5, 5), dtype=torch.uint8)
@@ -153,15 +150,12 @@ def test_no_folder_no_start_and_an_image_that_cannot_be_read_are_told(tmp_path):
         damaged.unlink(missing_ok=True)
 
 
-def test_a_torchvision_state_dict_is_imported_with_and_without_module():
+def test_a_torchvision_state_dict_is_imported_and_one_that_does_not_fit_names_the_tensor() -> None:
     state = KIND.skeleton(CHIP).state_dict()
     foreign = {f"module.{name}": value for name, value in state.items() if not name.endswith("num_batches_tracked")}
     converted = KIND.convert(foreign, CHIP)
     assert list(converted) == list(state)
     assert torch.equal(converted["conv1.weight"], state["conv1.weight"])
-
-
-def test_a_state_dict_that_does_not_fit_names_the_tensor():
     state = dict(KIND.skeleton(CHIP).state_dict())
     with pytest.raises(StoreError, match=r"needs a tensor 'conv1\.weight'"):
         KIND.convert({name: value for name, value in state.items() if name != "conv1.weight"}, CHIP)

@@ -68,13 +68,10 @@ def watch_convolutions(monkeypatch, look):
     monkeypatch.setattr(torch.nn.functional, "conv2d", watched)
 
 
-def test_all_four_are_found_by_dotted_path_and_have_their_names():
+def test_all_four_are_found_and_a_batch_gives_a_finding_an_image_in_its_pixels() -> None:
     for size in "nsml":
         kind = resolve(f"experts.yolov5:yolov5{size}")
         assert (kind.name, kind.task) == (f"yolov5{size}", "detect")
-
-
-def test_a_batch_gives_a_finding_an_image_whose_candidates_are_boxes_of_the_original() -> None:
     module = KIND.skeleton(JOINT)
     prepared = [KIND.preprocess(np.zeros((50, 80, 3), np.uint8), JOINT) for _ in range(2)]
     images = torch.stack([torch.from_numpy(one.pixels) for one in prepared])

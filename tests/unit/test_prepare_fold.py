@@ -101,7 +101,7 @@ def test_what_only_looks_like_a_pair_is_left_alone(wire):
     assert found.state.keys() == weights(make).keys()
 
 
-def test_parts_that_two_share_and_weights_that_are_worked_out_are_left_alone() -> None:
+def test_what_two_share_or_works_out_its_weights_is_left_alone_and_other_kinds_are_told() -> None:
     def tied():
         module = Parts(lambda self, x: self.norm(self.conv(x)) + self.twin(x), twin=nn.Conv2d(3, 4, 3, padding=1))
         module.twin.weight = module.conv.weight
@@ -120,6 +120,8 @@ def test_parts_that_two_share_and_weights_that_are_worked_out_are_left_alone() -
         return module
 
     assert folded(make).pairs == ()
+    with pytest.raises(StoreError, match="the weights do not fit kind 'net'"):
+        fold(Net(lambda: nn.Linear(1, 1)), EXPERT, {"other": torch.ones(1)})
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -136,8 +138,3 @@ def test_weights_that_are_no_numbers_are_named(value):
             EXPERT,
             {**weights(make), "norm.weight": torch.full((4,), 3e38), "norm.bias": torch.full((4,), 3e38)},
         )
-
-
-def test_weights_of_another_kind_are_told():
-    with pytest.raises(StoreError, match="the weights do not fit kind 'net'"):
-        fold(Net(lambda: nn.Linear(1, 1)), EXPERT, {"other": torch.ones(1)})

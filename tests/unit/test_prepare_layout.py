@@ -76,7 +76,7 @@ def test_other_tools_see_the_same_numbers(shapes, seed, variant):
             assert bits(theirs) == bits(ours.permute(0, 2, 3, 1) if entry.channels_last else ours)
 
 
-def test_weights_of_convolutions_lie_channels_last():
+def test_convolutions_lie_channels_last_and_q8_keeps_what_no_scale_can_hold() -> None:
     weight = torch.randn(4, 3, 2, 5)
     blob = made({"w": weight, "n": torch.ones(4)}, "fp16")
     assert [entry.channels_last for entry in blob.header.tensors] == [True, False]
@@ -84,24 +84,6 @@ def test_weights_of_convolutions_lie_channels_last():
     found = tensors(blob)["w"]
     assert found.is_contiguous(memory_format=torch.channels_last)
     assert torch.equal(found, weight.half())
-
-
-@given(st.integers(1, 700), st.floats(-12, 6), SEEDS)
-def test_a_quantised_weight_is_off_by_half_its_scale_at_most(count, magnitude, seed):
-    chance = torch.Generator().manual_seed(seed)
-    exact = torch.randn(count, generator=chance) * 10**magnitude
-    blocks = quantise(exact)
-    assert len(blocks.values) == len(blocks.scales) * BLOCK == -(-count // BLOCK) * BLOCK
-    again = (blocks.values.float().view(-1, BLOCK) * blocks.scales.float()[:, None]).view(-1)
-    off = (again[:count].double() - exact.double()).abs()
-    steps = blocks.scales.double().repeat_interleave(BLOCK)[:count]
-    assert bool((off <= steps / 2 * (1 + 1e-5)).all())
-    # Not larger than need be: the next scale of fp16 above the exact one.
-    largest = torch.nn.functional.pad(exact, (0, -count % BLOCK)).view(-1, BLOCK).abs().amax(dim=1).double()
-    assert bool((blocks.scales.double() <= largest / 127 * (1 + 2**-10) + 2**-24).all())
-
-
-def test_q8_keeps_what_is_not_a_matrix_what_no_scale_can_hold_and_channels_of_few_weights():
     state = {
         "huge": torch.full((2, 64), 1e9),
         "depthwise": torch.randn(96, 1, 3, 3) * torch.logspace(-4, 1, 96)[:, None, None, None],
@@ -120,6 +102,21 @@ def test_q8_keeps_what_is_not_a_matrix_what_no_scale_can_hold_and_channels_of_fe
     for name in ("huge", "depthwise", "bias", "count", "zero", "none"):
         assert torch.equal(found[name], state[name])
     assert torch.allclose(found["matrix"], state["matrix"], atol=0.02)
+
+
+@given(st.integers(1, 700), st.floats(-12, 6), SEEDS)
+def test_a_quantised_weight_is_off_by_half_its_scale_at_most(count, magnitude, seed):
+    chance = torch.Generator().manual_seed(seed)
+    exact = torch.randn(count, generator=chance) * 10**magnitude
+    blocks = quantise(exact)
+    assert len(blocks.values) == len(blocks.scales) * BLOCK == -(-count // BLOCK) * BLOCK
+    again = (blocks.values.float().view(-1, BLOCK) * blocks.scales.float()[:, None]).view(-1)
+    off = (again[:count].double() - exact.double()).abs()
+    steps = blocks.scales.double().repeat_interleave(BLOCK)[:count]
+    assert bool((off <= steps / 2 * (1 + 1e-5)).all())
+    # Not larger than need be: the next scale of fp16 above the exact one.
+    largest = torch.nn.functional.pad(exact, (0, -count % BLOCK)).view(-1, BLOCK).abs().amax(dim=1).double()
+    assert bool((blocks.scales.double() <= largest / 127 * (1 + 2**-10) + 2**-24).all())
 
 
 def test_weights_beyond_fp16_and_types_that_blobs_do_not_know_are_errors() -> None:

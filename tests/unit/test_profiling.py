@@ -180,7 +180,7 @@ def times(
     return ProcessorTimes(at_s, cores_s, own_s, named)
 
 
-def test_what_is_not_ours_is_of_others_also_without_a_name() -> None:
+def test_what_is_not_ours_is_of_others_and_a_look_at_this_machine_has_us_and_not_among_them() -> None:
     load = between(times(10, 100, 40, {7: 5.0, 8: 1.0, 9: 3.0}), times(14, 108, 43, {7: 9.0, 8: 1.1, 9: 3.6}), 2)
     assert load.cores == pytest.approx(1.25)  # 8 s of the cores in 4 s, 3 of them ours
     assert [(name, pid, round(cores, 2)) for name, pid, cores in load.most] == [("p7", 7, 1.0), ("p9", 9, 0.15)]
@@ -190,6 +190,9 @@ def test_what_is_not_ours_is_of_others_also_without_a_name() -> None:
     assert between(times(0, 0, 0), times(2, 4, 4.1), 2).cores == 0
     assert between(times(5, 0, 0), times(5, 4, 0), 2).cores == 0
     assert between(times(0, 0, 0), times(1, 2.1, 0), 2).cores == 2  # counted in steps of 10 ms
+    look = other_load.look()
+    assert look.own_s > 0
+    assert os.getpid() not in {pid for pid, _ in look.others_s}
 
 
 @pytest.mark.parametrize(
@@ -225,9 +228,3 @@ def test_each_step_has_the_load_of_its_own_time() -> None:
     assert {what: load.cores for what, load in watch.disturbed.items()} == {"confirming": 0.5}
     quiet = LoadWatch(lambda: times(0, 0, 0), usable=2, seen=2)
     assert quiet.before(waited.append) is None
-
-
-def test_a_look_at_this_machine_has_us_and_not_us_among_others() -> None:
-    look = other_load.look()
-    assert look.own_s > 0
-    assert os.getpid() not in {pid for pid, _ in look.others_s}

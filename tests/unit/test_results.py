@@ -371,7 +371,11 @@ def test_figures_of_the_parts_of_a_run_add_up(tmp_path: Path) -> None:
     assert (tmp_path / "summary.json").read_bytes() == before
 
 
-def test_a_run_that_was_killed_keeps_the_figures_of_the_parts_before(tmp_path: Path) -> None:
+def test_resume_of_nothing_is_a_start_and_a_killed_run_keeps_the_figures_before_it(tmp_path: Path) -> None:
+    with start(tmp_path / "new", resume=True) as run:
+        assert run.done == frozenset()
+    with start(tmp_path / "new") as run:  # a run that ended before its first result is no results
+        assert run.results == []
     with start(tmp_path) as run:
         run.write(result("a"))
         run.finish([item("a")], RUN)
@@ -380,13 +384,6 @@ def test_a_run_that_was_killed_keeps_the_figures_of_the_parts_before(tmp_path: P
     with start(tmp_path, resume=True) as run:
         summary = run.finish([item("a"), item("b")], RunFigures("demo")).to_json()
     assert (summary["images"], summary["timed_images"], summary["switches"]) == (2, 20, 7)
-
-
-def test_resume_of_nothing_is_a_start(tmp_path: Path) -> None:
-    with start(tmp_path / "new", resume=True) as run:
-        assert run.done == frozenset()
-    with start(tmp_path / "new") as run:  # a run that ended before its first result is no results
-        assert run.results == []
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

@@ -62,7 +62,7 @@ def test_json_has_the_columns_in_their_order_and_a_run_without_images_divides_by
 # Table
 
 
-def test_what_all_rows_have_in_common_is_the_title_also_of_an_upright_table() -> None:
+def test_what_all_rows_have_in_common_is_the_title_and_columns_without_figures_are_left_out() -> None:
     table = to_table([ROW, replace(ROW, strategy="samba", task="B1")])
     assert table.title == "order iid, device uma-m2"
     assert cells(table) == {"task": ["A1", "B1"], "strategy": ["coserve", "samba"]} | {
@@ -81,9 +81,6 @@ def test_what_all_rows_have_in_common_is_the_title_also_of_an_upright_table() ->
     assert [list(line) for line in zip(*lines, strict=True)] == turned
     assert turned[0] == ["strategy", "coserve", "samba"]
     assert [column.justify for column in upright.columns] == ["left", "right", "right"]
-
-
-def test_a_column_without_a_figure_in_any_row_is_left_out_and_one_with_some_stays() -> None:
     unbounded = replace(ROW, lower_bound_switches=None, lower_bound_makespan_s=None)
     assert not {"at least", "at least ", "not inspected", "switch"} & set(cells(to_table([unbounded])))
     both = cells(to_table([ROW, replace(unbounded, errors=3, machine=FIGURES)]))

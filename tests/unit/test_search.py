@@ -31,18 +31,6 @@ def bounds(most: int) -> int:
 # Windows and line
 
 
-def test_the_windows_are_the_papers_and_each_says_what_the_line_foretold() -> None:
-    bounds = list(windows())
-    assert bounds[:6] == [15, 28, 39, 48, 56, 62]
-    assert bounds == sorted(set(bounds))
-    assert bounds[-1] <= 100
-    search = search_memory(tent(peak=35), 60, faithful=Random(0))
-    assert [(point.lower, point.upper, point.images_per_s) for point in search.points[:3]] == [
-        (0, 15, 25.0), (15, 28, 38.0), (28, 39, 41.0)
-    ]  # fmt: skip
-    assert [point.line for point in search.points[:3]] == pytest.approx([25.0, 38.0, 49.0])
-
-
 # The paper's search
 
 
@@ -101,13 +89,22 @@ def test_the_best_number_is_chosen(curve: Curve, most: int, chosen: int, reason:
     assert reason in search.reason
 
 
-def test_only_beside_the_peak_is_more_tried_and_the_faithful_search_ends_with_its_windows() -> None:
+def test_only_beside_the_peak_is_more_tried_and_the_windows_are_the_papers() -> None:
     assert all(28 < number < 48 for number in tried(search_memory(tent(peak=35), 60))[4:])
     assert tried(search_memory(up_to(20), 20)) == [15, 20, 17]
     assert search_memory(lambda n: 5.0, 3).points[0].lower == 0
     assert max(tried(search_memory(up_to(352), 352, faithful=Random(0)))) < 100
     falls_short = search_memory(lambda n: 100.0 * n / (n + 20) if n <= 60 else 0.0, 200, faithful=Random(0))
     assert falls_short.chosen <= 39
+    bounds = list(windows())
+    assert bounds[:6] == [15, 28, 39, 48, 56, 62]
+    assert bounds == sorted(set(bounds))
+    assert bounds[-1] <= 100
+    search = search_memory(tent(peak=35), 60, faithful=Random(0))
+    assert [(point.lower, point.upper, point.images_per_s) for point in search.points[:3]] == [
+        (0, 15, 25.0), (15, 28, 38.0), (28, 39, 41.0)
+    ]  # fmt: skip
+    assert [point.line for point in search.points[:3]] == pytest.approx([25.0, 38.0, 49.0])
 
 
 @pytest.mark.parametrize("faithful", [None, Random(0)])

@@ -53,7 +53,7 @@ def settled(board: Rules, source: object, said: list[str] | None = None, **given
     return settle(board, LineOptions.of("b", profile=source, strategy=strategy, say=sentences.append, **given))
 
 
-def test_what_was_chosen_is_used_and_said_and_without_a_profile_there_are_defaults(board: Rules) -> None:
+def test_what_was_chosen_is_used_and_said_as_are_defaults_and_more_memory_than_there_is(board, monkeypatch) -> None:
     found = settled(board, None)
     assert (found.memory_bytes, dict(found.executors)) == (config.parse_bytes(config.MEMORY), {"cpu": 1})
     assert (found.threads, found.workspace_bytes, found.profile) == ({}, {}, None)
@@ -63,9 +63,6 @@ def test_what_was_chosen_is_used_and_said_and_without_a_profile_there_are_defaul
     found = settled(board, known, said)
     assert found == Settings(GIB, {"cpu": 2}, {"cpu": 1}, {"cpu": 1000}, known)
     assert said == ["using this machine's profile of 2026-11-21: cpu=2, 1.00 GiB of memory"]
-
-
-def test_more_memory_than_the_process_may_use_is_said(board: Rules, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "usable_memory", lambda: GIB)
     said: list[str] = []
     settled(board, None, said, memory=GIB)

@@ -72,15 +72,6 @@ def test_a_blob_is_read_and_copied_and_an_image_of_half_the_side_takes_a_quarter
         assert costs["cuda", "joint", variant].per_image_s == pytest.approx(quarter_s)
 
 
-def test_a_box_and_a_kind_without_figures_of_prepared_variants_are_named() -> None:
-    with pytest.raises(ConfigError, match=r"'uma-m2'.*--device"):
-        prepared_run(SimulatedMachine("uma-m2"), images(), contender("late-binding").strategy, Prepared())
-    expert = "{kind: resnet18, labels: [ok], input: 10, then: {ok: OK}}"
-    other = rules_from(f"{{board: b, experts: {{a: {expert}}}, components: {{A: {{inspect: a}}}}}}")
-    with pytest.raises(ConfigError, match=r"'resnet18'.*'cuda'"):
-        box().blob_costs(other, ["cuda"])
-
-
 # Second looks
 
 
@@ -100,7 +91,7 @@ def test_the_stated_share_of_findings_is_in_doubt_and_a_second_look_says_what_th
 # Runs
 
 
-def test_all_experts_of_board_a_fit_into_device_and_host_memory() -> None:
+def test_experts_of_board_a_fit_into_both_memories_and_what_has_no_figures_is_named() -> None:
     mixed = prepared()
     plan = mixed.box.plan
     assert plan.cache == CacheSpec(12 * 10**9, demotes=True)
@@ -111,6 +102,12 @@ def test_all_experts_of_board_a_fit_into_device_and_host_memory() -> None:
     assert pool.capacity_bytes - pool.workspace_bytes < taken
     assert taken <= pool.capacity_bytes - pool.workspace_bytes + plan.cache.capacity_bytes
     assert any("372 experts take" in sentence for sentence in mixed.sentences)
+    with pytest.raises(ConfigError, match=r"'uma-m2'.*--device"):
+        prepared_run(SimulatedMachine("uma-m2"), images(), contender("late-binding").strategy, Prepared())
+    expert = "{kind: resnet18, labels: [ok], input: 10, then: {ok: OK}}"
+    other = rules_from(f"{{board: b, experts: {{a: {expert}}}, components: {{A: {{inspect: a}}}}}}")
+    with pytest.raises(ConfigError, match=r"'resnet18'.*'cuda'"):
+        box().blob_costs(other, ["cuda"])
 
 
 @pytest.mark.parametrize("strategy", with_slow_rows(["late-binding", "coserve", "samba"], fast=1))

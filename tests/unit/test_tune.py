@@ -102,7 +102,7 @@ def test_what_is_too_small_for_one_expert_is_said_and_such_a_gpu_is_left_out(boa
     assert "0 executors on cuda: 1 do not fit" in best.chosen.reasons[0]
 
 
-def test_executors_of_a_gpu_are_added_first_then_those_of_the_cpu(board: Rules) -> None:
+def test_executors_of_a_gpu_are_added_first_which_sets_aside_what_batches_take(board: Rules) -> None:
     scaling = {"gpu": (1.0, 1.6, 1.6, 1.6), "scaling": (1.0, 2.0, 3.0, 3.0)}
     best = choose(board, 500 * MB, **scaling, cores=8, memories=looked_at(gpu_bytes=500 * MB))[0]
     assert best.chosen.executors["cuda"] == 2
@@ -110,9 +110,6 @@ def test_executors_of_a_gpu_are_added_first_then_those_of_the_cpu(board: Rules) 
     assert tried[:3] == [{"cuda": 1}, {"cuda": 2}, {"cuda": 3}]
     assert all(point == {"cuda": 2, "cpu": number} for number, point in enumerate(tried[3:], 1))
     assert best.chosen.images_per_s == max(point.images_per_s for point in best.executors)
-
-
-def test_a_gpu_sets_aside_what_batches_take_and_the_split_is_that_of_the_cpu(board: Rules) -> None:
     choices = choose(board, 100 * MB, gpu=(1.0,), cores=2)
     alone = next(choice.chosen for choice in choices if choice.chosen.executors == {"cuda": 1})
     assert (alone.threads, alone.workspace_bytes) == ({}, {})

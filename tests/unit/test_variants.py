@@ -208,15 +208,12 @@ def test_a_stop_in_the_middle_of_writing_leaves_nothing(store):
     assert files(store) == ["fp32", MANIFEST, "weights.safetensors"]
 
 
-def test_what_a_kill_left_half_written_is_swept_away(store):
+def test_what_a_kill_left_half_written_is_swept_away_and_a_full_disk_leaves_what_was_there(store) -> None:
     (store.folder("demo/a") / ".q8-0.blob.safetensors.tmp").write_bytes(b"half")
     for name in ("q8-0.blob", "q8-0.blob.safetensors"):
         (store.folder("demo/a") / name).write_bytes(b"half")
     prepare(store)
     assert files(store) == ["fp32", MANIFEST, "weights.safetensors"]
-
-
-def test_a_full_disk_leaves_what_was_there(store):
     before = prepare(store)
     with disk_of(1 << 16), pytest.raises(DiskFull, match="demo/a: there is no room in"):
         prepare(store, "fp16", scale=1e-3, elements=1 << 20)
@@ -224,7 +221,7 @@ def test_a_full_disk_leaves_what_was_there(store):
     assert files(store) == ["fp32", MANIFEST, "weights.safetensors"]
 
 
-def test_who_changes_an_expert_is_waited_for(store):
+def test_who_changes_an_expert_is_waited_for_also_by_who_puts_it(store) -> None:
     seen = []
 
     def other():
@@ -240,9 +237,6 @@ def test_who_changes_an_expert_is_waited_for(store):
         variants.put(store, manifest, blob.bytes, agreement=AGREEMENT, escalate_below=0)
     waiting.join(30)
     assert seen == [["fp32"]]
-
-
-def test_putting_an_expert_waits_for_who_changes_it(store):
     putting = threading.Thread(target=expert, args=(store,))
     with store.changing("demo/a"):
         before = store.path("demo/a")
