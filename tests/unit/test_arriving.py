@@ -112,9 +112,7 @@ def test_few_are_handed_out_at_a_time_the_oldest_first() -> None:
 # Pictures that are done are moved; boards of a folder that fills are closed once they are quiet
 
 
-def test_a_picture_that_is_replaced_as_it_is_moved_is_not_taken_for_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_that_is_replaced_as_it_is_moved_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched, path = WatchedFolder(tmp_path / "in", tmp_path / "done"), tmp_path / "in" / "R1__L.png"
     path.parent.mkdir()
     path.write_bytes(b"first")

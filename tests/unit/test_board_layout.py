@@ -151,9 +151,7 @@ BELOW = replace(R1, side=Side.BOTTOM)
         ({"components": {"R0402": {"size": [0.1, 0.1], "margin": 0}}}, [R1], "would have 5 x 5 pixels; at least 8 x 8"),
     ],
 )
-def test_what_does_not_fit_together_is_one_sentence(
-    changes: dict[str, Any], parts: list[BoardPart], complaint: str
-) -> None:
+def test_what_does_not_fit_is_one_sentence(changes: dict[str, Any], parts: list[BoardPart], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint) as caught:
         lay_out(recipe(**changes), parts)
     assert len(str(caught.value).split("\n")) == 1 + str(caught.value).count("[TODO")

@@ -510,17 +510,13 @@ def test_the_edges_of_parts_tell_how_a_board_without_marks_lies(call: Call, brou
         (("--side", "bottom", "--bottom-x", "top", "--bottom-angle", "top-180"), 0),
     ],
 )
-def test_who_asks_for_the_bottom_side_says_how_the_file_has_it(
-    call: Call, folder: Path, words: tuple[str, ...], status: int
-) -> None:
+def test_the_bottom_side_needs_words_on_the_file(call: Call, folder: Path, words: tuple[str, ...], status: int) -> None:
     rows = "\n".join(f"FID{n},,Fiducial_1mm,{n},{n * n},0,bottom" for n in (4, 6, 9)) + "\n"
     (folder / "pnp.csv").write_text(ROWS + rows, encoding="utf-8")
     assert new(call, *words) == status
 
 
-def test_pictures_in_which_boards_lie_otherwise_round_tell_no_camera(
-    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_boards_that_lie_both_ways_tell_no_camera(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def found(pixels: Numbers, *_: object) -> FoundBoard:
         turn = 180.0 if pixels.mean() > 100 else 0.0
         drawing = BoardDrawing((), (), (0.0, 0.0, 30.0, 20.0), False)
@@ -539,9 +535,7 @@ def test_pictures_in_which_boards_lie_otherwise_round_tell_no_camera(
     assert abs(read_recipe(folder / "one" / "line7" / "recipe.yaml").camera.turn) == 180
 
 
-def test_two_points_that_a_person_shows_tell_how_a_board_lies_of_which_nothing_is_seen(
-    call: Call, folder: Path
-) -> None:
+def test_two_points_that_a_person_shows_tell_how_a_board_lies_that_is_not_seen(call: Call, folder: Path) -> None:
     cv2.imwrite(str(folder / "noise.png"), np.random.default_rng(1).integers(80, 99, (240, 320, 3), np.uint8))
     assert new(call, "--images", "noise.png", "--mark", "FID1=280,200", "--mark", "FID2=280,-60") == 0
     recipe = read_recipe(folder / "line7" / "recipe.yaml")

@@ -25,9 +25,7 @@ def letter(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-def test_the_committed_file_is_what_the_script_makes_and_another_seed_gives_another(
-    letter: str, tmp_path: Path
-) -> None:
+def test_the_committed_file_is_what_the_script_makes_and_another_seed_another(letter: str, tmp_path: Path) -> None:
     out = tmp_path / "board.yaml"
     main(["--board", letter, "--seed", str(SEEDS[letter]), "--out", str(out)])
     assert out.read_text() == (RULES / f"board_{letter.lower()}.yaml").read_text()

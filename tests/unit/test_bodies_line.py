@@ -58,9 +58,7 @@ def test_every_finding_is_equal_to_the_digit_whole_and_with_a_body(
     assert found(inspected(shared_trunk, pictures, tmp_path, **options)) == before
 
 
-def test_a_body_that_is_missing_fails_the_images_of_its_experts_alone(
-    shared_trunk: Path, pictures: list[Picture], tmp_path: Path
-) -> None:
+def test_a_missing_body_fails_its_experts_alone(shared_trunk: Path, pictures: list[Picture], tmp_path: Path) -> None:
     store = Store(shutil.copytree(shared_trunk, tmp_path / "store"))
     body = store.manifest("trunk/a").variants["fp32"].body
     (store.bodies / body.file).unlink()
@@ -78,9 +76,7 @@ def body_of(store: Path) -> StoredFile:
     return body
 
 
-def test_a_body_is_read_once_and_stays_while_its_experts_come_and_go(
-    shared_trunk: Path, pictures: list[Picture], tmp_path: Path
-) -> None:
+def test_a_body_stays_while_experts_come_and_go(shared_trunk: Path, pictures: list[Picture], tmp_path: Path) -> None:
     board = tmp_path / "trunk.yaml"
     board.write_text(BOARD, encoding="utf-8")
     with Inspector(board, store=shared_trunk, profile=None, experiment=Experiment(keep_trace=True), **ON_CPU) as line:

@@ -348,9 +348,7 @@ def test_a_box_with_another_store_is_refused(
         ({"cluster": 7}, "cluster=7"),
     ],
 )
-def test_options_that_several_boxes_would_ignore_are_refused(
-    tiny: tuple[Path, Path], options: dict[str, object], sentence: str
-) -> None:
+def test_options_of_one_box_are_refused(tiny: tuple[Path, Path], options: dict[str, object], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         Inspector(tiny[0], store=tiny[1], **options)
 

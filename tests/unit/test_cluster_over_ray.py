@@ -108,6 +108,9 @@ class Ray:
         return lambda cls: SimpleNamespace(options=options_of)
 
 
+MakeRay = Callable[..., Ray]
+
+
 @dataclass
 class RayMachine:
     """An actor that says what a test wants."""
@@ -152,7 +155,7 @@ class Silent:
 
 
 @pytest.fixture
-def ray(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ray]:
+def ray(monkeypatch: pytest.MonkeyPatch) -> MakeRay:
     """Return a function that puts a Ray of some machines in the place of Ray."""
 
     def install(*machines: str, make: Callable[[str], Any] = lambda machine: willing()) -> Ray:
@@ -193,9 +196,7 @@ def test_without_ray_a_sentence_says_what_to_install(
         ("host..name:1", "nobody answers"),
     ],
 )
-def test_a_wrong_address_is_said_at_once(
-    ray: Callable[..., Ray], tiny: tuple[Path, Path], address: str, sentence: str
-) -> None:
+def test_a_wrong_address_is_said_at_once(ray: MakeRay, tiny: tuple[Path, Path], address: str, sentence: str) -> None:
     ray().is_on = False
     with pytest.raises(ConfigError, match=sentence):
         Inspector(tiny[0], store=tiny[1], cluster=address)
@@ -203,7 +204,7 @@ def test_a_wrong_address_is_said_at_once(
 
 @pytest.mark.parametrize("said", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH"])
 def test_an_address_where_another_program_listens_is_said_within_seconds(
-    ray: Callable[..., Ray], said: bytes | None, monkeypatch: pytest.MonkeyPatch
+    ray: MakeRay, said: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ray().is_on = False
     monkeypatch.setattr(ray_session, "_CONNECT_S", 0.2)
@@ -226,8 +227,8 @@ def test_an_address_where_another_program_listens_is_said_within_seconds(
         thread.join()
 
 
-def test_lines_of_one_process_share_its_connection_and_the_last_one_ends_it(
-    ray: Callable[..., Ray], monkeypatch: pytest.MonkeyPatch
+def test_lines_of_a_process_share_a_connection_that_the_last_ends(
+    ray: MakeRay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = ray("a")
     here.is_on = False
@@ -247,7 +248,7 @@ def test_lines_of_one_process_share_its_connection_and_the_last_one_ends_it(
     assert link.close() is None
 
 
-def test_ray_is_left_only_when_no_thread_uses_it(ray: Callable[..., Ray], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_is_left_only_when_no_thread_uses_it(ray: MakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that is being opened while the line ends must not use Ray after the line has left it."""
     opening, may_open = threading.Event(), threading.Event()
 
@@ -291,9 +292,7 @@ def test_a_box_that_is_lost_or_gets_slower_is_named_during_a_run() -> None:
     assert "box" not in alone
 
 
-def test_a_process_that_is_connected_with_another_cluster_and_a_full_object_store_say_so(
-    ray: Callable[..., Ray],
-) -> None:
+def test_a_process_that_is_connected_with_another_cluster_and_a_full_object_store_say_so(ray: MakeRay) -> None:
     ray("a")
     over_ray.ray_boxes("here:1", None, print)
     with pytest.raises(ConfigError, match="here:1"):
@@ -305,7 +304,7 @@ def test_a_process_that_is_connected_with_another_cluster_and_a_full_object_stor
         boxes.share(None)
 
 
-def test_machines_become_boxes_in_the_order_of_their_names(ray: Callable[..., Ray]) -> None:
+def test_machines_become_boxes_in_the_order_of_their_names(ray: MakeRay) -> None:
     here = ray("b", "a")
     boxes = boxes_of()
     assert [link.id for link in boxes.open()] == ["box1@a", "box2@b"]
@@ -317,9 +316,7 @@ def test_machines_become_boxes_in_the_order_of_their_names(ray: Callable[..., Ra
     assert here.is_initialized(), "Ray was on before, and stays on"
 
 
-def test_a_machine_that_refuses_has_other_versions_or_lacks_coe_ends_the_opening_and_is_named(
-    ray: Callable[..., Ray],
-) -> None:
+def test_a_machine_that_refuses_has_other_versions_or_lacks_coe_ends_the_opening_and_is_named(ray: MakeRay) -> None:
     here = ray("a", "b", make=lambda name: RayMachine(BoxRefusal("no store")) if name == "b" else willing())
     with pytest.raises(ConfigError, match=r"^box2@b: no store$"):
         boxes_of().open()
@@ -334,7 +331,7 @@ def test_a_machine_that_refuses_has_other_versions_or_lacks_coe_ends_the_opening
         boxes_of().open()
 
 
-def test_a_machine_that_has_just_died_is_left_out(ray: Callable[..., Ray]) -> None:
+def test_a_machine_that_has_just_died_is_left_out(ray: MakeRay) -> None:
     def make(name: str) -> Any:
         return Silent(RayError("its node has died")) if name == "a" else willing()
 
@@ -350,9 +347,7 @@ def test_a_machine_that_has_just_died_is_left_out(ray: Callable[..., Ray]) -> No
         boxes_of().open()
 
 
-def test_a_machine_whose_box_was_lost_is_left_alone_for_a_while(
-    ray: Callable[..., Ray], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_whose_box_was_lost_is_left_alone_for_a_while(ray: MakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
     ray("a")
     clock = [1000.0]
     monkeypatch.setattr(over_ray.time, "monotonic", lambda: clock[0])
@@ -369,7 +364,7 @@ def test_a_machine_whose_box_was_lost_is_left_alone_for_a_while(
     [(GetTimeoutError("late"), "^it was silent for 0.1 s$"), (RayError("\n killed \n more"), "^killed$")],
 )
 def test_a_box_that_does_not_answer_is_gone(
-    ray: Callable[..., Ray], error: Exception, sentence: str, monkeypatch: pytest.MonkeyPatch
+    ray: MakeRay, error: Exception, sentence: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def spoken() -> object:
         raise error
@@ -386,7 +381,7 @@ def test_a_box_that_does_not_answer_is_gone(
     assert not gone.value.crashed
 
 
-def test_a_box_that_loses_a_parcel_is_gone(ray: Callable[..., Ray]) -> None:
+def test_a_box_that_loses_a_parcel_is_gone(ray: MakeRay) -> None:
     """It would wait for the parcel for ever, and say that it lives."""
 
     class Deaf(RayMachine):

@@ -78,9 +78,7 @@ def test_pairs_are_read_back_with_their_boxes(tmp_path: Path) -> None:
         (ROW, None, "cannot be read"),
     ],
 )
-def test_a_damaged_list_or_annotation_is_one_sentence(
-    tmp_path: Path, row: str | None, note: str | None, words: str
-) -> None:
+def test_a_damaged_list_or_note_is_one_sentence(tmp_path: Path, row: str | None, note: str | None, words: str) -> None:
     (tmp_path / "splits").mkdir()
     (tmp_path / "PCBData/group1/a_not").mkdir(parents=True)
     for path, text in (("splits/test.txt", row), ("PCBData/group1/a_not/001.txt", note)):

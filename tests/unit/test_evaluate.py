@@ -97,9 +97,7 @@ def test_a_picture_that_cannot_be_read_is_no_success_and_weights_that_do_not_fit
     assert (said.status, "its weights 'b/lamp' are" in said.words) == (2, True)
 
 
-def test_labels_and_experts_that_the_board_does_not_have_are_refused(
-    evaluate: Any, board: Path, tmp_path: Path, call: Call
-) -> None:
+def test_labels_and_experts_of_no_board_are_refused(evaluate: Any, board: Path, tmp_path: Path, call: Call) -> None:
     picture(tmp_path / "labelled/lamp/none/a.png", 5)
     said = evaluate()
     assert (said.status, "it is no detector" in said.words) == (2, True)

@@ -397,7 +397,7 @@ def test_a_tiff_that_begins_with_a_smaller_page_is_refused(big: bool) -> None:
     [(33723, 4, 20, 8), (34665, 4, 1, 10**6), (34665, 4, 1, 200), (274, 1, 1, 3)],
     ids=["IPTC as LONG", "EXIF beyond the end", "a directory in itself", "a turn as BYTE"],
 )
-def test_what_programs_write_wrongly_beside_the_pixels_costs_no_picture(
+def test_what_is_written_wrongly_beside_the_pixels_costs_no_picture(
     tag: int, kind: int, count: int, value: int
 ) -> None:
     grey = (GREY16 >> 8).astype(np.uint8)
@@ -459,9 +459,7 @@ def test_the_header_says_what_is_decoded_and_cut_short_nothing_else(name: str) -
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\xd8\xff", b"BM", b"II*\0" + b"\xff" * 40, b"GIF89a", bytes(1000)])
-def test_what_has_no_header_tells_nothing_and_one_that_lies_is_not_believed(
-    data: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_has_no_header_tells_nothing_and_a_lie_is_found(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pixels_in(io.BytesIO(data)) is None
     monkeypatch.setattr(decoding, "pixels_in", lambda file: WIDTH * HEIGHT - 1)
     with pytest.raises(ImageError, match="is damaged"):

@@ -29,6 +29,7 @@ from experts.beside_good import turned
 from experts.logistic import LinearHead, calibrated, judged_by_others
 from experts.probe import probe
 
+Run = Callable[..., Said]
 EXPERT = Expert("u1", "probe", ("bad", "ok"), 64, "b/u1", frozenset({"bad"}))
 
 
@@ -110,9 +111,7 @@ def outputs_of(logits: list[list[float]], unlike: list[float]) -> dict[str, torc
     }
 
 
-def test_held_out_pictures_of_several_labels_are_measured_if_the_folder_has_them(
-    backbone: Path, tmp_path: Path
-) -> None:
+def test_held_out_pictures_of_all_labels_are_measured_if_the_folder_has_them(backbone: Path, tmp_path: Path) -> None:
     grey = np.full((160, 160, 3), 90, np.uint8)
     for name, count, first in (("train", 10, 0), ("val", 4, 60)):
         seeds = range(first, first + count)
@@ -202,9 +201,7 @@ def test_grey_pictures_are_learned_and_those_of_16_bits_ask_which_bits_count(bac
     assert learn(data, backbone, bits=12).metrics["held_out"] == 9
 
 
-def test_turned_parts_are_learned_turned_and_refused_by_kinds_that_do_not_heed_it(
-    run: Callable[..., Said], tmp_path: Path
-) -> None:
+def test_turned_parts_are_learned_turned_and_refused_by_kinds_that_do_not_heed_it(run: Run, tmp_path: Path) -> None:
     image = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
     image[:, :, 4:8, 12:20] = 255
     turns = turned(image, 8)
@@ -242,13 +239,11 @@ def test_unseen_pictures_that_lean_to_one_label_are_shifted_back_and_rare_labels
 
 
 @pytest.fixture
-def run(call: Call, tmp_path: Path) -> Callable[..., Said]:
+def run(call: Call, tmp_path: Path) -> Run:
     return lambda *words: call(*words, "--store", tmp_path / "store", command=experts_command)
 
 
-def test_a_classifier_starts_from_the_backbone_of_its_kind_or_says_that_it_has_none(
-    run: Callable[..., Said], tmp_path: Path
-) -> None:
+def test_a_classifier_starts_from_the_backbone_of_its_kind_or_says_that_it_has_none(run: Run, tmp_path: Path) -> None:
     assert backbones.start_of(Store(tmp_path / "store"), kinds.resolve("resnet18")) is None
     data = folder(tmp_path / "data", 2)
     words = ("train", "b/u1", "--kind", "resnet18", "--input", "64", "--data", data, "--epochs", "1", "--no-prepare")
@@ -262,7 +257,7 @@ def test_a_classifier_starts_from_the_backbone_of_its_kind_or_says_that_it_has_n
     assert Store(tmp_path / "store").manifest("b/u1").source.endswith("from backbones/resnet18")
 
 
-def test_an_expert_from_the_command_shares_its_backbone(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_an_expert_from_the_command_shares_its_backbone(run: Run, tmp_path: Path) -> None:
     data, shelf = folder(tmp_path / "data", 5), Store(tmp_path / "store")
     for name in ("b/u1", "b/u2"):
         said = run("train", name, "--kind", "probe", "--input", "64", "--data", data, "--no-prepare")

@@ -80,16 +80,12 @@ def test_an_option_of_the_model_is_at_each_of_its_doors() -> None:
 
 
 @pytest.mark.parametrize(("usable", "workers"), [(1, 2), (2, 2), (4, 2), (5, 3), (16, 14)])
-def test_pictures_are_decoded_by_all_threads_but_two(
-    monkeypatch: pytest.MonkeyPatch, usable: int, workers: int
-) -> None:
+def test_pictures_are_decoded_by_all_cores_but_two(monkeypatch: pytest.MonkeyPatch, usable: int, workers: int) -> None:
     monkeypatch.setattr(line_devices, "usable_cores", lambda: usable)
     assert line_devices.decoding(1 << 30).threads == workers
 
 
-def test_a_line_opens_with_the_cores_that_other_programs_leave_free(
-    monkeypatch: pytest.MonkeyPatch, tiny: tuple[Path, Path]
-) -> None:
+def test_a_line_opens_with_the_cores_that_are_free(monkeypatch: pytest.MonkeyPatch, tiny: tuple[Path, Path]) -> None:
     path, store = tiny
     monkeypatch.setattr(line_devices, "_looks", [])
     monkeypatch.setattr(line_devices, "free_cores", lambda: 1)

@@ -84,9 +84,7 @@ def test_ten_that_ask_at_once_measure_once_and_two_never_at_once() -> None:
     assert (measure.times, measure.most) == (6, 1)
 
 
-def test_an_error_is_not_remembered_and_the_oldest_goes_where_there_are_too_many(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_error_is_not_remembered_and_the_oldest_goes_if_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     known = MeasuredOnce()
 
     def fail() -> Cost:

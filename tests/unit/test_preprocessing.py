@@ -127,9 +127,7 @@ def test_boxes_of_a_centre_crop_and_of_a_stretch_that_is_cut_lead_back() -> None
         ("center-crop", [0, 0, 32, 16], [0, 16, 64, 48]),
     ],
 )
-def test_a_network_that_sees_no_square_gets_the_picture_in_its_corner(
-    resize: Any, seen: list[int], shown: list[int]
-) -> None:
+def test_a_network_of_no_square_gets_the_picture_in_its_corner(resize: Any, seen: list[int], shown: list[int]) -> None:
     prepared = fitted_image(picture(64, 64), 32, Preprocessing(resize=resize, sides=(16, 32)))
     assert prepared.pixels.shape == (3, 32, 32)
     assert to_image(np.array([seen], float), prepared)[0].tolist() == shown

@@ -234,8 +234,6 @@ def test_experts_are_ordered_by_falling_probability_then_by_name_and_know_their_
         ([("a", "z")], "", r"unknown experts: \['z'\]"),
     ],
 )
-def test_edges_and_first_steps_that_make_no_graph_are_refused(
-    edges: list[tuple[str, str]], first: str, says: str
-) -> None:
+def test_edges_and_first_steps_of_no_graph_are_refused(edges: list[tuple[str, str]], first: str, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         ExpertGraph(experts("ab"), edges, {}, first=first)

@@ -206,9 +206,7 @@ def write(path: Path, board: str) -> None:
     path.write_text(FOUND % board)
 
 
-def test_the_working_directory_comes_before_the_variable_and_this_before_the_package(
-    places: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_working_directory_variable_package_in_this_order(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("a", "A", "board_a", "BOARD_A"):
         assert rules.find(name).name == "board_a.yaml"
     monkeypatch.setenv("COE_RULES", str(places / "nowhere"))

@@ -46,9 +46,7 @@ def told(prepared: Callable[[Run], list[object]]) -> Event:
         (ValueError("no such axis"), RunFailed("cpu0", "ValueError: no such axis", FailureKind.RUN)),
     ],
 )
-def test_a_batch_that_fails_says_whether_its_pictures_or_its_expert_are_to_blame(
-    error: Exception, failed: RunFailed
-) -> None:
+def test_a_batch_that_fails_says_whether_pictures_or_expert_are_to_blame(error: Exception, failed: RunFailed) -> None:
     def prepared(command: Run) -> list[object]:
         raise error
 

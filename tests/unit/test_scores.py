@@ -64,9 +64,7 @@ def test_an_honest_score_is_a_score_on_the_same_side_and_can_be_undone(score: fl
         ([("bridge", 0.6)], "bridge", 0.6, 1),
     ],
 )
-def test_boxes_under_the_score_of_their_label_do_not_count(
-    boxes: list[tuple[str, float]], label: str, score: float, kept: int
-) -> None:
+def test_boxes_under_a_score_do_not_count(boxes: list[tuple[str, float]], label: str, score: float, kept: int) -> None:
     said = adjusted(finding(*boxes), expert(bridge=0.6))
     assert (said.label, said.score, len(said.boxes)) == (label, score, kept)
 

@@ -132,9 +132,7 @@ def shared_blobs(store: Store, buffers: Buffers) -> list[Blob]:
     return [body, *(file.read(buffers, body) for file in files)]
 
 
-def test_a_body_that_is_in_place_stays_and_the_expert_s_own_tensors_alone_are_bound(
-    shared_trunk: Path, prepared_trunk: Path
-) -> None:
+def test_a_body_stays_in_place_and_the_experts_own_tensors_are_bound(shared_trunk: Path, prepared_trunk: Path) -> None:
     kind, buffers, images = resolve("narrow"), Buffers(), torch.full((1, 3, 32, 32), 90, dtype=torch.uint8)
     experts = [Expert(id, "narrow", ("ok", "bad"), 32, f"trunk/{id}") for id in "ab"]
     whole = [weights(Store(prepared_trunk), expert).read(buffers) for expert in experts]

@@ -57,9 +57,7 @@ def test_tensors_that_share_memory_or_lie_in_odd_order_are_written(store: Store)
     assert store.load("demo/a")["c"].tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
-def test_what_lies_in_a_folder_of_the_store_may_be_read_and_a_file_is_copied_as_it_is(
-    store: Store, tmp_path: Path
-) -> None:
+def test_what_lies_in_a_store_may_be_read_and_a_file_is_copied_as_it_is(store: Store, tmp_path: Path) -> None:
     put(store)
     (tmp_path / "usual").touch()
     modes = {path.stat().st_mode for path in store.folder("demo/a").iterdir()}

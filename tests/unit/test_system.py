@@ -228,9 +228,7 @@ def test_a_container_has_no_more_memory_than_its_limit(
     assert system.usable_memory() == megabytes * 1_000_000
 
 
-def test_a_system_that_tells_nothing_of_its_processor_still_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_system_that_tells_nothing_still_names_its_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_CPUINFO", "_NVIDIA"):
         monkeypatch.setattr(system, name, tmp_path / "nothing")
     assert system.processor_name()

@@ -132,9 +132,7 @@ def test_stop_answers_what_is_being_read_and_close_does_not_wait_for_it(
     answers.set()
 
 
-def test_close_stops_when_its_time_is_over(
-    tiny: tuple[Path, Path], pictures: tuple[Path, Path], answers: threading.Event
-) -> None:
+def test_close_stops_in_time(tiny: tuple[Path, Path], pictures: tuple[Path, Path], answers: threading.Event) -> None:
     line = Inspector(tiny[0], store=tiny[1], **OPTIONS)
     done = line.submit(pictures[0], "A").result(30)
     lost = line.submit(pictures[1], "A")

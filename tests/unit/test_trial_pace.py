@@ -40,9 +40,7 @@ class Machine:
         (0.5, 0.5, 0.1, 2, 2 * REST_S),  # the line ends its work meanwhile
     ],
 )
-def test_a_trial_rests_by_the_time_that_it_took(
-    cpu_s: float, wall_s: float, share: float, line_until_s: float, rests_s: float
-) -> None:
+def test_a_trial_rests_in_turn(cpu_s: float, wall_s: float, share: float, line_until_s: float, rests_s: float) -> None:
     machine = Machine(line_until_s)
     pace = machine.pace(share)
     for _ in range(1 if line_until_s == 2 else 3):
