@@ -33,6 +33,7 @@ def test_the_bounds_of_clopper_and_pearson(events: int, trials: int, lower: floa
         Rate(events, trials).lower() > share for share in (0.05, 0.1, 0.5)
     ]
     assert Rate(events, trials).upper() == pytest.approx(upper, abs=1e-4)
+    assert str(Rate(events, trials)).startswith(f"{events} of {trials}, at most ")
 
 
 @settings(max_examples=30)

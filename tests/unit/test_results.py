@@ -371,6 +371,16 @@ def test_figures_of_the_parts_of_a_run_add_up(tmp_path: Path) -> None:
     assert (tmp_path / "summary.json").read_bytes() == before
 
 
+def test_experts_that_ran_in_other_variants_are_another_run(tmp_path: Path) -> None:
+    with start(tmp_path) as run:
+        run.bind({"bf16", "fp32"})
+        run.write(result("a"))
+    with start(tmp_path, resume=True) as run:
+        run.bind(["fp32", "bf16"])
+        with pytest.raises(ConfigError, match=r"bf16, fp32.*fp16"):
+            run.bind({"fp16"})
+
+
 def test_resume_of_nothing_is_a_start_and_a_killed_run_keeps_the_figures_before_it(tmp_path: Path) -> None:
     with start(tmp_path / "new", resume=True) as run:
         assert run.done == frozenset()
