@@ -100,6 +100,21 @@ def test_the_precision_is_said_and_written(inspect, tmp_path, capsys):
     assert f"precision mixed: 0 of {summary['findings']} findings were run again in fp32, 0 changed" in said.out
 
 
+def test_bad_images_get_a_result_and_exit_status_3(inspect, folder, tmp_path, capsys):
+    whole = (folder / "SN2" / "R2__B.png").read_bytes()
+    (folder / "SN2" / "R2__B.png").write_bytes(whole[: len(whole) // 2])
+    (folder / "SN2" / "R9__AB.png").write_bytes(whole)
+    (folder / "SN2" / "notes.txt").write_text("not an image")
+    assert inspect("--json") == 3
+    errors = {row["image"]: row["error"] for row in rows(tmp_path / "out") if row["error"]}
+    assert set(errors) == {"SN2/R2__B.png", "SN2/R9__AB.png"}
+    assert "truncated" in errors["SN2/R2__B.png"]
+    assert "'AB' is not a component" in errors["SN2/R9__AB.png"]
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["errors"] == 2
+    assert summary["boards"]["SN2"] != "OK"
+
+
 def test_resume_does_only_what_is_missing_and_ends_the_same(inspect, tmp_path):
     inspect(out="whole")
     inspect(out="torn")

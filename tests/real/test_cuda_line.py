@@ -1,6 +1,8 @@
 """Whole lines with a fake GPU among their devices: verdicts, tiers, and a GPU that is lost while images come."""
 
 import threading
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,30 @@ def test_what_leaves_a_small_device_comes_back_from_host_memory(driver, tiny, pi
     assert sentences[0].startswith("cuda: 66.8 MiB of 4.00 GiB of device memory (its driver and other processes hold")
     assert "hold another 100.0 MiB)" in sentences[0]
     assert line.plan.cache.demotes
+
+
+@pytest.fixture(scope="module")
+def expected(tiny, costs, pictures):
+    """What a line on the CPU says."""
+    with Inspector(tiny[0], store=tiny[1], experiment=Experiment(costs=costs), memory="80MB") as line:
+        return {result.request.image: result.verdict for result in line.stream(pictures[:16])}
+
+
+def test_a_gpu_that_is_lost_leaves_its_work_to_the_cpu(driver, tiny, pictures, expected, costs):
+    board, store = tiny
+    # A batch runs where it ends first: on the GPU, if the processor is far slower.
+    costs = copy(costs)
+    costs.by_variant = {
+        key: replace(cost, per_image_s=100 * cost.per_image_s) if key[0] == "cpu" else cost
+        for key, cost in costs.by_variant.items()
+    }
+    with Inspector(
+        board, store=store, experiment=Experiment(costs=costs), **{**GPU, "executors": "cuda=1,cpu=1"}
+    ) as line:
+        driver.troubles["run x"] = [DeviceLost("it fell off the bus")]
+        found = {result.request.image: result.verdict for result in line.stream(pictures[:16])}
+    assert found == expected
+    assert driver.lost
 
 
 @pytest.mark.slow

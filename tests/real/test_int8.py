@@ -195,6 +195,14 @@ def test_experts_of_one_body_begin_with_the_layers_that_stay_float_in_the_last(
     assert (len(kept), begun) == (2, [frozenset(), kept, kept, frozenset()])  # `d` has no body
 
 
+def test_int8_is_not_made_without_pictures(prepared: Store, tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.put("line/joint", kind="narrow", labels=CLASSIFIER.labels, input_size=64, state=trained(CLASSIFIER))
+    outcome = Preparer(store, ["int8", "q8"]).prepare("line/joint")
+    assert (list(outcome.failed), outcome.made) == (["int8"], ("q8",))
+    assert "--images" in outcome.failed["int8"]
+
+
 @pytest.mark.parametrize(
     "seen",
     [
