@@ -149,6 +149,20 @@ def test_a_folder_that_refuses_to_be_looked_into_is_reported_and_stops_nobody(st
     assert (found.status, "2 sound, 1 damaged" in found.out, "Permission denied" in found.words) == (1, True, True)
 
 
+def test_a_board_that_cannot_be_listed_is_reported(store, monkeypatch, call):
+    put(store, "u/x")
+    real = os.listdir
+
+    def listdir(path):
+        if str(path).endswith("/t"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    found = call("verify", "--store", store.root, command=experts_command)
+    assert (found.status, "1 sound, 1 damaged" in found.out, "error: t: " in found.words) == (1, True, True)
+
+
 def test_a_manifest_of_any_size_is_met(store):
     with (store.folder("t/a") / MANIFEST).open("ab") as file:
         file.truncate(1 << 40)

@@ -7,7 +7,7 @@ import pytest
 from tables import with_slow_rows
 
 from coe import Inspector, Picture
-from coe.errors import ConfigError, LineFull
+from coe.errors import ConfigError, LineFull, StoreError
 from coe.runtime.engine import Engine
 from coe.scheduler.events import Loaded, single_steps
 from coe.testing import Experiment
@@ -49,6 +49,15 @@ def test_a_budget_for_one_expert_makes_switches_and_is_never_passed(tiny, pictur
     assert seen.switches + seen.initial_loads >= len(line.rules.experts)
     assert seen.switches >= 1
     assert 5e6 < seen.peak_reserved_bytes <= 12e6
+
+
+def test_weights_for_other_labels_are_said_before_anything_starts(own_tiny):
+    board, store = own_tiny
+    was = "body-c: {kind: narrow, labels: [ok, bad]"
+    text = board.read_text(encoding="utf-8").replace(was, was.replace("bad", "scratched"))
+    board.write_text(text.replace("body-c, then: {ok: OK, bad: NG}", "body-c, then: {ok: OK, scratched: NG}"))
+    with pytest.raises(StoreError, match=r"body-c.*ok, scratched.*are a narrow of 48 pixels for ok, bad"):
+        Inspector(board, store=store)
 
 
 def test_weights_are_read_not_mapped_and_evicted_ones_leave_no_memory_beyond_the_budget(tiny, pictures):
