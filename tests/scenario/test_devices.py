@@ -137,6 +137,17 @@ def test_a_slow_second_device_costs_no_image_its_time(
     assert ours <= 1.1 * max(coserve, without)
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_stages_without_any_device_do_not_wait_until_all_shares_are_done(seed: int) -> None:
+    """The quick device holds one expert; the slow one holds the three others, which it should share all the time."""
+    waits = {}
+    for strategy in ("late-binding", "coserve"):
+        line = line_on({"cuda": (1, 1), "cpu": (10, 8)}, {"A": 4, "B": 3, "C": 2, "D": 1}, strategy=strategy)
+        inspect(line, random.Random(seed).choices("ABCD", [4, 3, 2, 1], k=300), every_s=0.05)
+        waits[strategy] = p99_s(line)
+    assert waits["late-binding"] <= 1.3 * waits["coserve"]
+
+
 @given(
     st.permutations(["cuda:0", "cuda:1", "cpu"]),
     st.lists(st.sampled_from("ABCDEFGH"), min_size=1, max_size=60),

@@ -430,7 +430,7 @@ class Gain(Prefetch):
             if id == here.id or not work.parts or ends_s <= devices.absent_s:
                 continue
             expert = next((expert for expert in work.parts if expert not in here), None)
-            if expert is None:
+            if expert is None or self._waits_longer(expert):
                 continue
             alone_s = self._world.costs(executor.device, expert).batch_s(self._backlog.waiting(expert))
             begins_s = devices.ready_s(here.id, now) + self._world.switch_s(here, expert)
@@ -438,6 +438,11 @@ class Gain(Prefetch):
             share = min(1.0, (ends_s - begins_s) / (work.of(expert) + alone_s))
             if ends_s > devices.absent_s + begins_s + max(0.0, share) * alone_s:
                 yield expert
+
+    def _waits_longer(self, expert: str) -> bool:
+        """Return whether stages that wait for an absent expert came before those that wait for this one."""
+        group, (since_s, _, _) = self._backlog.first(expert), next(self._oldest.entries(), (math.inf, 0.0, ""))
+        return group is not None and since_s < group.since_s
 
     def _is_left_to_another(self, executor: Executor, expert: str, now: float) -> bool:
         if not self._devices.several:
