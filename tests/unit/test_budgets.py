@@ -62,5 +62,5 @@ def test_what_is_held_for_good_is_counted_by_device_and_a_gpu_that_is_too_small_
     devices = {"cuda": GPU, "cpu": CPU}
     known = memories(devices, list(EXPERTS.values()), {"cuda": 2, "cpu": 1})
     assert {id: memory.fixed_bytes for id, memory in known.items()} == {"cuda": 10 * MIB, "cpu": MIB}
-    with pytest.raises(ConfigError, match=r"12.0 MiB for 1 executor\(s\) does not hold expert 'a'"):
+    with pytest.raises(ConfigError, match=r"12.0 MiB for 1 executor.* does not hold expert 'a'"):
         plan_of({"cuda": 1}, {"cuda": Box(12 * MIB, each=5 * MIB)})

@@ -236,8 +236,8 @@ def test_a_path_that_is_no_file_is_said_so(path: str, places: Path) -> None:
         rules.load(path)
 
 
-def test_a_folder_of_photographs_leads_to_the_command_that_makes_a_board_of_it() -> None:
-    Path("photos").mkdir()
+def test_a_folder_of_photographs_leads_to_the_command_that_makes_a_board_of_it(places: Path) -> None:
+    (places / "work" / "photos").mkdir()
     with pytest.raises(RulesError, match=r"coe-board new NAME --photos photos --run$"):
         rules.load("photos")
 
