@@ -142,8 +142,8 @@ def worker(config: ServeConfig) -> None:
         notify()
         _hangs_after(STARTS_FOR * config.line.hangs_after_s)
         # Torch takes seconds to import: the sign of life that was given above says that the line starts.
+        from coe.serve.worker.line_watch import LineHangs
         from coe.serve.worker.station import Station
-        from coe.serve.worker.write_report import LineHangs
 
         station, said_s = Station(config, database), time.monotonic()
 

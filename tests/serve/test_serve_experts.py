@@ -17,7 +17,7 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.hourly import add_tallies
 from coe.serve.database.tables import Tally
 from coe.serve.enums import Process, Role
-from coe.serve.worker.write_report import LineWatch
+from coe.serve.worker.line_watch import LineWatch
 from coe.store.exam import NO_EXAM, NO_GOOD
 
 

@@ -23,9 +23,9 @@ from coe.serve.enums import FaultKind
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker import locating
 from coe.serve.worker import station as station_module
+from coe.serve.worker.line_watch import LineHangs, LineWatch
 from coe.serve.worker.product import OpenLine
 from coe.serve.worker.station import Station
-from coe.serve.worker.write_report import LineHangs, LineWatch
 
 ONE: Mapping[str, Any] = {"views": {"R1": {"refdes": "R1", "component": "C"}}}
 

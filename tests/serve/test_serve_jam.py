@@ -20,10 +20,11 @@ from coe.serve.database.tables import Board
 from coe.serve.enums import UNDECIDED, EventKind, LineState
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker import write_report as report_module
+from coe.serve.worker.line_watch import LineWatch
 from coe.serve.worker.product import Products
 from coe.serve.worker.station import Station
 from coe.serve.worker.verdicts import BoardRun, Items, Queue
-from coe.serve.worker.write_report import LineWatch, WorkerReport
+from coe.serve.worker.write_report import WorkerReport
 
 database = embedded_database(busy_s=0.1)
 

@@ -29,9 +29,9 @@ from coe.serve.database.connecting import Database, open_database
 from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind, Intake, LineState, Process, Subject
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker import station as station_module
+from coe.serve.worker.line_watch import LineHangs, LineWatch, RunningBatch
 from coe.serve.worker.product import OpenLine
 from coe.serve.worker.station import MAX_ATTEMPTS, Station
-from coe.serve.worker.write_report import LineHangs, LineWatch, RunningBatch
 from coe.store.store import Store
 
 database = embedded_database(busy_s=0.2)

@@ -29,8 +29,9 @@ from coe.serve.database import board_rows
 from coe.serve.database.connecting import Database
 from coe.serve.database.tables import Board
 from coe.serve.enums import CallReason
+from coe.serve.worker.line_watch import LineWatch, picture_hang
 from coe.serve.worker.verdicts import NOWHERE, UNSEEN_BY_LINE, BoardRun, Item, Items, Unseen, Whole, is_file, skipped
-from coe.serve.worker.write_report import LineWatch, WorkerReport, picture_hang
+from coe.serve.worker.write_report import WorkerReport
 
 
 @dataclass(frozen=True, slots=True, eq=False)

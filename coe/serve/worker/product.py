@@ -23,7 +23,7 @@ from coe.inspector.line_options import LineOptions
 from coe.serve.database.tables import Recipe
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import ServeConfig
-from coe.serve.worker.write_report import LineWatch
+from coe.serve.worker.line_watch import LineWatch
 
 if TYPE_CHECKING:
     from coe.inspector.line import Line

@@ -35,6 +35,7 @@ from coe.serve.enums import ActivationState, EventKind, FaultKind, Intake, LineS
 from coe.serve.exposure import place_of
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
+from coe.serve.worker.line_watch import LineWatch
 from coe.serve.worker.locating import Feeder, Locating
 from coe.serve.worker.product import Adjust, Changed, OpenLine, Product, Products, line_opener
 from coe.serve.worker.verdicts import (
@@ -49,7 +50,7 @@ from coe.serve.worker.verdicts import (
     items_of,
     must_wait,
 )
-from coe.serve.worker.write_report import LineWatch, WorkerReport
+from coe.serve.worker.write_report import WorkerReport
 
 LOOK_S = 0.25
 """How often the loop takes in what others have written."""
