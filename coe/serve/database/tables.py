@@ -405,7 +405,7 @@ class Heartbeat(Stored):
     pid: int
     beat_us: Moment
     facts: Json
-    experts: Annotated[Json | None, "see coe.serve.worker.line_watchers"]
+    experts: Annotated[Json | None, "see coe.serve.worker.line_watch"]
 
 
 heartbeat = _table("heartbeat", Heartbeat)
