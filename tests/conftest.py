@@ -55,6 +55,8 @@ def pytest_collection() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
+    # A tenth of the tests' time went into looks for garbage; each module ends with one.
+    gc.set_threshold(100_000, 50, 100)
     gc.enable()
 
 

@@ -162,6 +162,7 @@ def test_what_cannot_be_moved_now_is_moved_later(
     assert (done / "SN1" / "R1__L.png").exists()
 
 
+@pytest.mark.slow
 def test_a_picture_that_was_judged_as_its_share_went_is_moved_once_it_is_back(
     watch, into, tmp_path, writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +193,7 @@ def test_a_board_is_closed_by_its_parts_list_and_lacks_what_never_came(watch, in
     assert (boards["SN2"]["closed"], boards["SN2"]["verdict"], boards["SN2"]["lacking"]) == ("quiet", "REVIEW", ["R2"])
 
 
+@pytest.mark.slow
 def test_a_folder_that_goes_away_and_comes_back_is_gone_on_with(watch, into, tmp_path, writer) -> None:
     (into / "SN1" / "R1__L.png").write_bytes(picture(BRIGHT, seed=1))
 

@@ -36,6 +36,7 @@ def test_a_history_is_one_that_the_service_could_have_written(served: Served) ->
     assert sum(one.boards for one in counted) == 49  # one in fifty is a second pass
 
 
+@pytest.mark.slow
 def test_each_part_measures_a_running_service(served: Served, tiny: tuple[Path, Path], tmp_path: Path) -> None:
     path = tmp_path / "part.png"
     path.write_bytes(LIGHT)

@@ -58,6 +58,7 @@ def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
     found.close()
 
 
+@pytest.mark.slow
 def test_a_line_that_is_killed_decides_as_one_that_is_not(
     config: ServeConfig, database: Database, tiny: tuple[Path, Path]
 ) -> None:

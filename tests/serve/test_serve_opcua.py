@@ -36,6 +36,7 @@ def sink() -> Iterator[OpcUaConnection]:
     sink.close()
 
 
+@pytest.mark.slow
 def test_a_start_puts_no_warning_into_the_log(capsys: pytest.CaptureFixture[str]) -> None:
     sink = OpcUaSettings(port=0).connection(AOI)
     sink.connect()
@@ -169,6 +170,7 @@ def test_with_certificates_only_those_who_are_listed_read_and_only_encrypted(tmp
         sink.close()
 
 
+@pytest.mark.slow
 def test_a_key_with_a_passphrase_is_told(tmp_path: Path) -> None:
     own, key = certificate(tmp_path, "own")
     read = serialization.load_pem_private_key(key.read_bytes(), None)

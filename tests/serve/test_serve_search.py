@@ -148,6 +148,7 @@ SEARCHES = [
 ]
 
 
+@pytest.mark.slow
 def test_postgresql_reads_no_board_without_an_index(postgresql_database: Database) -> None:
     id = postgresql_database.write(recipe).id
     past_boards.fill(postgresql_database, id, ["A", "B"], 3000, NOON)

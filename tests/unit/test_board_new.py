@@ -170,6 +170,7 @@ def brought(tmp_path_factory: pytest.TempPathFactory) -> Brought:
     return Brought(folder, own_board.build(folder))
 
 
+@pytest.mark.slow
 def test_a_board_is_found_in_photographs_turned_and_aslant(call: Call, brought: Brought, folder: Path) -> None:
     at = brought.at
     said = run(call, "own", at / "pnp.csv", *brought.options, "--good")

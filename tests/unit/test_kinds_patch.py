@@ -476,6 +476,7 @@ def test_experts_of_one_backbone_share_it_and_a_line_runs_them(call: Call, tmp_p
         Inspector(board, store=store, memory="200MB")
 
 
+@pytest.mark.slow
 def test_experts_with_colours_and_without_take_turns_on_one_line(tmp_path: Path, learned: Trained) -> None:
     board, store = tmp_path / "line7.yaml", Store(tmp_path / "store")
     board.write_text(BOARD)

@@ -45,6 +45,7 @@ def show(tmp_path: Path, store: Path, call: Call) -> Callable[..., Said]:
     return run
 
 
+@pytest.mark.slow
 def test_a_window_is_found_and_shown(tmp_path: Path, show: Callable[..., Said]) -> None:
     said = show("4R7", "4R7")
     assert said.status == 0
