@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -141,28 +141,33 @@ def worker(config: ServeConfig) -> None:
     with opened(config, Process.WORKER) as database:
         notify()
         _hangs_after(STARTS_FOR * config.line.hangs_after_s)
-        # Torch takes seconds to import: the sign of life that was given above says that the line starts.
-        from coe.serve.worker.line_watch import LineHangs
-        from coe.serve.worker.station import Station
-
-        station, said_s = Station(config, database), time.monotonic()
-
-        def turn() -> None:
-            nonlocal said_s
-            if time.monotonic() - said_s >= ALIVE_S:
-                said_s = time.monotonic()
-                _hangs_after(config.line.hangs_after_s)
-                notify(ALIVE)
-
-        _end_at(station.end)
         try:
-            station.run(turn, partial(_drain, database))
-        except LineHangs as hang:
-            sys.stderr.write(f"worker: {hang}\n")
-            sys.stderr.flush()
-            os._exit(HUNG)  # an exit in order would wait for the thread that never returns
+            _work(config, database)
         finally:
             faulthandler.cancel_dump_traceback_later()
+
+
+def _work(config: ServeConfig, database: Database) -> None:
+    # Torch takes seconds to import: the sign of life that was given before says that the line starts.
+    from coe.serve.worker.line_watch import LineHangs
+    from coe.serve.worker.station import Station
+
+    station, said_s = Station(config, database), time.monotonic()
+
+    def turn() -> None:
+        nonlocal said_s
+        if time.monotonic() - said_s >= ALIVE_S:
+            said_s = time.monotonic()
+            _hangs_after(config.line.hangs_after_s)
+            notify(ALIVE)
+
+    _end_at(station.end)
+    try:
+        station.run(turn, partial(_drain, database))
+    except LineHangs as hang:
+        sys.stderr.write(f"worker: {hang}\n")
+        sys.stderr.flush()
+        os._exit(HUNG)  # an exit in order would wait for the thread that never returns
 
 
 def _hangs_after(seconds: float) -> None:
@@ -177,8 +182,7 @@ def _drain(database: Database) -> None:
             states.change(connection, Subject.INTAKE, Intake.DRAINING, by=Process.WORKER, now_us=now_us())
 
 
-def _end_at(end: object) -> None:
-    assert callable(end)
+def _end_at(end: Callable[[], object]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: end())
 

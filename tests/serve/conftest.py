@@ -6,6 +6,7 @@ The contract suite runs on both. A database is a copy of one that was migrated o
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,15 @@ from coe.serve.worker import station
 POSTGRESQL_VARIABLE = "COE_TEST_POSTGRESQL"
 _PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
 _numbers = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def signals_do_what_they_did() -> Iterator[None]:
+    """Give a test's process its signals back: a process of the service, called in a test, takes them."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")
