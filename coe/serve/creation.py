@@ -18,11 +18,11 @@ from coe.helpers.strict_model import of_json
 from coe.inspector import weights_used
 from coe.serve import service_config as configs
 from coe.serve.clock import now_us
+from coe.serve.credentials import make_all
 from coe.serve.database import audit, keys, recipe_versions
 from coe.serve.database.connecting import open_database
 from coe.serve.database.migration import migrate, revision_of
 from coe.serve.enums import ActivationState, Role
-from coe.serve.exposure import make_all
 from coe.serve.recipe_content import RecipeContent
 from coe.store.store import Store
 

@@ -27,12 +27,12 @@ from coe.cli.common import Exit, guarded
 from coe.errors import ConfigError
 from coe.helpers.files import FolderLock
 from coe.serve.clock import SECOND_US, now_us
+from coe.serve.credentials import make_all, place_of
 from coe.serve.database import fault_log, outbox, states
 from coe.serve.database.connecting import Database, DatabaseError, open_database
 from coe.serve.database.migration import expect_newest
 from coe.serve.database.tables import NewFault
 from coe.serve.enums import FaultKind, Intake, LineState, Process, Subject
-from coe.serve.exposure import make_all, place_of
 from coe.serve.service_config import ServeConfig, load
 from coe.serve.systemd import ALIVE, STOPPING, notify
 

@@ -26,10 +26,10 @@ from coe.errors import LateImage, list_few
 from coe.helpers import system
 from coe.helpers.timely import answered, in_time
 from coe.serve.clock import DAY_US, SECOND_US, iso
+from coe.serve.credentials import ARCHIVE, read_or_make
 from coe.serve.database import views
 from coe.serve.database.connecting import Database
 from coe.serve.database.tables import View, board, recipe, view
-from coe.serve.exposure import ARCHIVE, read_or_make
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import Retention
 

@@ -16,10 +16,10 @@ from waiting import eventually
 
 from coe.serve import command, retention
 from coe.serve.clock import DAY_US, now_us
+from coe.serve.credentials import ARCHIVE
 from coe.serve.database import decisions, views
 from coe.serve.database.connecting import Database
 from coe.serve.database.tables import NewView
-from coe.serve.exposure import ARCHIVE
 from coe.serve.picture_folder import Pictures
 from coe.serve.retention import ArchiveFailed, sweep
 from coe.serve.service_config import Retention

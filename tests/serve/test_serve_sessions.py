@@ -12,11 +12,11 @@ from sqlalchemy import select
 from test_serve_storage_faults import csrf, station
 
 from coe.serve.clock import now_us
+from coe.serve.credentials import SESSIONS
 from coe.serve.database import audit, keys
 from coe.serve.database.connecting import Database
 from coe.serve.database.tables import session
 from coe.serve.enums import Role
-from coe.serve.exposure import SESSIONS
 from coe.serve.gate.access import COOKIE
 from coe.serve.gate.admissions import EVERY_S, MOST_SENDERS, Admissions, HeldSession
 from coe.serve.gate.server import give_sign

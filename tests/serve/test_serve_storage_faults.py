@@ -23,11 +23,11 @@ from waiting import eventually
 
 from coe.inspector import weights_used
 from coe.serve.clock import DAY_US, HOUR_US, SteadyClock, now_us
+from coe.serve.credentials import certificates_of
 from coe.serve.database import fault_log, states
 from coe.serve.database.connecting import Database, DatabaseError, DatabaseErrorKind, open_database
 from coe.serve.database.tables import NewFault
 from coe.serve.enums import FaultKind, LineState, Process, Role, Subject
-from coe.serve.exposure import certificates_of
 from coe.serve.gate import gate_state, own_faults, storage
 from coe.serve.gate.own_faults import DataDisk, OwnFaults
 from coe.serve.gate.server import LONGEST_OFF_US, follow_clock, give_sign, open_gate, remove_old

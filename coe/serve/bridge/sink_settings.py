@@ -22,7 +22,7 @@ from coe.helpers import plugins, regular
 from coe.helpers.strict_model import Name, StrictModel
 from coe.helpers.strict_yaml import KeyPath
 from coe.serve.bridge.sinks import Origin, Sink, SinkSettings
-from coe.serve.exposure import present
+from coe.serve.credentials import present
 
 MAX_SECRET_BYTES = 4096
 

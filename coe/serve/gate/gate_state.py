@@ -16,11 +16,11 @@ from sqlalchemy import Connection
 from coe.serve.bounded import Bounds
 from coe.serve.clock import now_us
 from coe.serve.component_pictures import Cutter
+from coe.serve.credentials import SESSIONS, WatchedCertificate, place_of, read_or_make
 from coe.serve.database import fault_log
 from coe.serve.database.connecting import Database, DatabaseError, DatabaseErrorKind
 from coe.serve.database.tables import Fault, Key
 from coe.serve.enums import FaultKind
-from coe.serve.exposure import SESSIONS, WatchedCertificate, place_of, read_or_make
 from coe.serve.gate.admissions import Admissions
 from coe.serve.gate.event_feed import Feed
 from coe.serve.gate.own_faults import DataDisk, OwnFaults

@@ -16,11 +16,12 @@ from sqlalchemy import Connection as SqlConnection
 from coe.errors import sentence_of
 from coe.helpers import system
 from coe.serve.clock import DAY_US, SteadyClock, microseconds
+from coe.serve.credentials import certificates_of
 from coe.serve.database import states
 from coe.serve.database.connecting import DatabaseError, open_database
 from coe.serve.database.migration import expect_newest
 from coe.serve.enums import FaultKind, Process
-from coe.serve.exposure import certificates_of, expect_keys
+from coe.serve.exposure import expect_keys
 from coe.serve.gate import trial_routes
 from coe.serve.gate.app import application
 from coe.serve.gate.event_feed import Feed

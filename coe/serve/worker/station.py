@@ -18,6 +18,7 @@ from sqlalchemy import Connection
 from coe.core import Failure, FailureKind
 from coe.serve import failpoints
 from coe.serve.clock import CLOCKS, Clocks
+from coe.serve.credentials import place_of
 from coe.serve.database import (
     audit,
     board_rows,
@@ -32,7 +33,6 @@ from coe.serve.database import (
 from coe.serve.database.connecting import Database, DatabaseError
 from coe.serve.database.tables import Activation, Board, NewFault, Recipe
 from coe.serve.enums import ActivationState, EventKind, FaultKind, Intake, LineState, Process
-from coe.serve.exposure import place_of
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
 from coe.serve.worker.line_watch import LineWatch
