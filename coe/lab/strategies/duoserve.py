@@ -12,7 +12,7 @@ from coe.scheduler.executor import Executor
 from coe.scheduler.history import HistoryWatcher, ImageView
 from coe.scheduler.policies.base import World
 from coe.scheduler.policies.coserve import GroupForATime, NextGroups
-from coe.scheduler.policies.late_binding import Ranking
+from coe.scheduler.policies.ranking import Ranking
 from coe.scheduler.strategies import Strategy
 
 _BURST = 8

@@ -14,7 +14,7 @@ from coe.scheduler.executor import Executor
 from coe.scheduler.history import HistoryWatcher, ImageView
 from coe.scheduler.policies.base import Eviction, Select, World
 from coe.scheduler.policies.coserve import NextGroups
-from coe.scheduler.policies.late_binding import Ranking
+from coe.scheduler.policies.ranking import Ranking
 from coe.scheduler.pool import ModelPool
 from coe.scheduler.strategies import Strategy
 

@@ -7,9 +7,6 @@ from collections.abc import Collection, Iterator
 from functools import partial
 from heapq import heappop, heappush
 from itertools import islice
-from operator import itemgetter
-
-from sortedcontainers import SortedList
 
 from coe import config
 from coe.core import added
@@ -18,54 +15,15 @@ from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.costs import Cost
 from coe.scheduler.executor import Executor
 from coe.scheduler.policies.base import Arrange, Assign, Need, Prefetch, Select, World
+from coe.scheduler.policies.ranking import Ranking
 from coe.scheduler.pool import ModelPool, State
 
-_expert = itemgetter(2)
 _YOUNGEST_S = 0.1
 """This is added to ages: among images that have just come the gain alone decides."""
 _URGENCY = 3
 """The power of an age in the ranking of loads: the higher, the shorter the longest waits, and the longer the others."""
 _CLEARLY = 1 - 1e-9
 """So far apart are two times that are not equal but for rounding."""
-
-
-class Ranking:
-    """Experts, the least key first; ties in the order of names.
-
-    Policies keep it that rank often while few keys change.
-    """
-
-    def __init__(self) -> None:
-        self._entries: dict[str, tuple[float, float, str]] = {}
-        self._order: SortedList[tuple[float, float, str]] = SortedList()
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def __iter__(self) -> Iterator[str]:
-        return map(_expert, self._order)
-
-    def entries(self) -> Iterator[tuple[float, float, str]]:
-        """Yield key, what decides between equal keys, and expert, in order."""
-        return iter(self._order)
-
-    def key(self, expert: str) -> float | None:
-        """Return the key of an expert; None if it is not known."""
-        entry = self._entries.get(expert)
-        return None if entry is None else entry[0]
-
-    def put(self, expert: str, key: float, then: float = 0.0) -> None:
-        """Place an expert, or move it; `then` decides between equal keys."""
-        entry = (key, then, expert)
-        if self._entries.get(expert) != entry:
-            self.drop(expert)
-            self._entries[expert] = entry
-            self._order.add(entry)
-
-    def drop(self, expert: str) -> None:
-        """Forget an expert, if it is known."""
-        if (entry := self._entries.pop(expert, None)) is not None:
-            self._order.remove(entry)
 
 
 class WaitingWork:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from coe import config
 from coe.scheduler.events import Why
 from coe.scheduler.policies.base import Eviction, Need, World
-from coe.scheduler.policies.late_binding import Ranking
+from coe.scheduler.policies.ranking import Ranking
 from coe.scheduler.pool import ModelPool
 
 _STEPS = 2
