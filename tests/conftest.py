@@ -4,7 +4,6 @@ import gc
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -49,7 +48,7 @@ os.environ[config.PROFILE_VARIABLE] = os.devnull + "/none"
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection():
     """Look for no garbage among the objects of imports, which stay, now or later: lines collect it as they open."""
     gc.disable()
     yield
@@ -61,7 +60,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def collections_stay_short() -> Iterator[None]:
+def collections_stay_short():
     """Exclude what the tests of a module imported from later collections, too."""
     yield
     gc.collect()
@@ -69,7 +68,7 @@ def collections_stay_short() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def all_cores_are_free() -> Iterator[None]:
+def all_cores_are_free():
     """Watch no cores when a line opens: that takes time, and threads would depend on what else the machine does."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(line_devices, "free_cores", system.usable_cores)
@@ -77,7 +76,7 @@ def all_cores_are_free() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def nothing_waits_for_the_disk() -> Iterator[None]:
+def nothing_waits_for_the_disk():
     """Wait for no file to be on the disk: it is gone when its test has passed, and no power fails meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
         if not STRESS:
@@ -86,7 +85,7 @@ def nothing_waits_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def the_disk_has_room() -> Iterator[None]:
+def the_disk_has_room():
     """Let disks have room, however full that of this machine is: a full one is a fault, and keeps one version alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(total=2 << 36, used=1 << 36, free=1 << 36))
@@ -97,16 +96,16 @@ _FSYNC = os.fsync
 
 
 @pytest.fixture
-def disk_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def disk_is_waited_for(monkeypatch):
     """Write files to the disk as anywhere: the system forgets only those that are there (`system.forget_file`)."""
     monkeypatch.setattr(os, "fsync", _FSYNC)
 
 
 @pytest.fixture
-def board_file(tmp_path: Path) -> Callable[[str | bytes], Path]:
+def board_file(tmp_path):
     """Write a text as `board.yaml` and return its path."""
 
-    def write(text: str | bytes) -> Path:
+    def write(text):
         path = tmp_path / "board.yaml"
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
@@ -115,7 +114,7 @@ def board_file(tmp_path: Path) -> Callable[[str | bytes], Path]:
 
 
 @pytest.fixture(scope="session")
-def data() -> Path:
+def data():
     """The folder of real images; a test that needs it is skipped if it is missing."""
     folder = Path(os.environ.get("COE_DATA", "../shared/data"))
     if not folder.is_dir():

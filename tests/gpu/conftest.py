@@ -25,7 +25,7 @@ components:
 """
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     for item in items:
         if Path(item.path).parent == Path(__file__).parent:
             item.add_marker(pytest.mark.gpu)
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _empty() -> None:
+def _empty():
     """Begin with none of the memory, and of the peak, of the test before."""
     import torch
 
@@ -50,7 +50,7 @@ def _empty() -> None:
 
 
 @pytest.fixture(scope="session")
-def board(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, rules.Rules, Store]:
+def board(tmp_path_factory):
     """A board of real networks with random weights, prepared in every variant that a GPU runs."""
     import torch
 

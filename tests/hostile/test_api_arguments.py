@@ -1,8 +1,6 @@
 """Arguments of the Python API that are no settings: each is refused by its name, and nothing else is used instead."""
 
 import threading
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ NAN, INF = float("nan"), float("inf")
 class Unwritable:
     """A value that cannot even be shown."""
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         raise RuntimeError("no")
 
 
@@ -67,14 +65,14 @@ HOSTILE = [
 ]
 
 
-def named(value: object) -> str:
+def named(value):
     return "unwritable" if isinstance(value, Unwritable) else f"{value!r:.20}"
 
 
 @pytest.mark.parametrize(("name", "value"), HOSTILE, ids=[f"{name}={named(value)}" for name, value in HOSTILE])
-def test_a_setting_that_is_none_is_refused_by_its_name(tiny: tuple[Path, Path], name: str, value: Any) -> None:
+def test_a_setting_that_is_none_is_refused_by_its_name(tiny, name, value):
     board, store = tiny
-    settings: dict[str, Any] = {"board": board, "store": store, "profile": None, name: value}
+    settings = {"board": board, "store": store, "profile": None, name: value}
     threads = threading.active_count()
     with pytest.raises(ConfigError) as refused:
         Inspector(**settings)
@@ -95,13 +93,13 @@ def test_a_setting_that_is_none_is_refused_by_its_name(tiny: tuple[Path, Path], 
     ],
     ids=repr,
 )
-def test_a_field_of_an_experiment_that_is_none_is_refused_by_its_name(name: str, value: Any) -> None:
+def test_a_field_of_an_experiment_that_is_none_is_refused_by_its_name(name, value):
     with pytest.raises(ConfigError, match=name):
         Experiment(**{name: value})
 
 
 @pytest.fixture(scope="module")
-def line(tiny: tuple[Path, Path]) -> Any:
+def line(tiny):
     board, store = tiny
     with Inspector(board, store=store, profile=None) as line:
         yield line
@@ -111,7 +109,7 @@ PICTURE = np.random.default_rng(1).integers(0, 255, (40, 50, 3), dtype=np.uint8)
 
 
 @pytest.mark.parametrize("timeout_s", [NAN, -1, "5", True, 1e308, INF])
-def test_a_wait_that_is_no_time_is_refused(line: Inspector, timeout_s: Any) -> None:
+def test_a_wait_that_is_no_time_is_refused(line, timeout_s):
     for wait in (line.ready, line.drain):
         with pytest.raises(ConfigError, match="timeout_s="):
             wait(timeout_s)
@@ -120,7 +118,7 @@ def test_a_wait_that_is_no_time_is_refused(line: Inspector, timeout_s: Any) -> N
 class Reshaping(np.ndarray):
     """An array that lies about its operators."""
 
-    def __getitem__(self, place: Any) -> Any:
+    def __getitem__(self, place):
         return np.zeros((1, 1), np.uint8)
 
 
@@ -148,7 +146,7 @@ ARRAYS = [
 
 
 @pytest.mark.parametrize(("array", "says"), [case[1:] for case in ARRAYS], ids=[case[0] for case in ARRAYS])
-def test_an_array_that_is_no_picture_gets_its_sentence(line: Inspector, array: Any, says: str) -> None:
+def test_an_array_that_is_no_picture_gets_its_sentence(line, array, says):
     with pytest.raises(ImageError, match=says):
         decode(copy_of(array))
     result = line.submit(array, "A").result(60)
@@ -171,7 +169,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize(("array", "shows"), FORMS.values(), ids=FORMS)
-def test_an_array_is_taken_as_it_looks_whatever_its_form(array: Any, shows: Any) -> None:
+def test_an_array_is_taken_as_it_looks_whatever_its_form(array, shows):
     copy = copy_of(array)
     assert type(copy) is np.ndarray
     assert not np.shares_memory(copy, np.asarray(array))

@@ -6,21 +6,19 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from quick_line import DARK, LIGHT, QuickDevice, quick
 
-from coe import Inspector, Picture
-from coe.core import Result, Verdict
+from coe import Picture
+from coe.core import Verdict
 from coe.errors import LineClosed, LineFull, WouldWaitForItself
 from coe.runtime import line_engine
-from coe.runtime.admission import Admission, Ticket
+from coe.runtime.admission import Ticket
 
 
-def ended(call: Callable[[], object]) -> bool:
+def ended(call):
     """Make a call on a thread that may be left behind; return whether it came to an end."""
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
@@ -29,11 +27,11 @@ def ended(call: Callable[[], object]) -> bool:
 
 
 @pytest.mark.parametrize("end", ["close", "with", "submit"])
-def test_a_loop_that_is_busy_keeps_no_place_that_the_line_waits_for(tiny: tuple[Path, Path], end: str) -> None:
+def test_a_loop_that_is_busy_keeps_no_place_that_the_line_waits_for(tiny, end):
     device = QuickDevice()
-    seen: list[Result] = []
+    seen = []
 
-    async def work(line: Inspector) -> None:
+    async def work(line):
         device.gate.clear()
         first, *others = [asyncio.ensure_future(line.inspect(LIGHT, "C")) for _ in range(3)]
         await asyncio.sleep(0)
@@ -55,7 +53,7 @@ def test_a_loop_that_is_busy_keeps_no_place_that_the_line_waits_for(tiny: tuple[
     assert len(seen) == 3 + (end == "submit")
 
 
-def test_what_was_asked_before_a_fork_is_refused_in_the_child(tiny: tuple[Path, Path]) -> None:
+def test_what_was_asked_before_a_fork_is_refused_in_the_child(tiny):
     with quick(tiny) as line:
         asked = line.inspect(LIGHT, "C")
         child = os.fork()
@@ -70,14 +68,14 @@ def test_what_was_asked_before_a_fork_is_refused_in_the_child(tiny: tuple[Path, 
         assert asyncio.run(_awaited(asked)).verdict is Verdict.OK
 
 
-async def _awaited(asked: object) -> Result:
+async def _awaited(asked):
     return await asked
 
 
-def test_what_was_asked_elsewhere_is_not_awaited_in_a_callback(tiny: tuple[Path, Path]) -> None:
-    said: Future[object] = Future()
+def test_what_was_asked_elsewhere_is_not_awaited_in_a_callback(tiny):
+    said = Future()
 
-    def wait(asked: object) -> None:
+    def wait(asked):
         try:
             said.set_result(asyncio.run(asyncio.wait_for(_awaited(asked), 20)))
         except BaseException as error:
@@ -91,13 +89,11 @@ def test_what_was_asked_elsewhere_is_not_awaited_in_a_callback(tiny: tuple[Path,
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_an_interrupted_submit_leaves_nothing_that_the_line_waits_for(
-    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, when: str
-) -> None:
+def test_an_interrupted_submit_leaves_nothing_that_the_line_waits_for(tiny, monkeypatch, when):
     line = quick(tiny, inbox=1)
     put = line._engine._inputs.workers.put
 
-    def interrupted(work: Callable[[], object]) -> None:
+    def interrupted(work):
         if when == "after":
             put(work)
         raise KeyboardInterrupt
@@ -110,12 +106,10 @@ def test_an_interrupted_submit_leaves_nothing_that_the_line_waits_for(
     assert ended(line.close)
 
 
-def test_a_line_that_got_too_few_threads_does_not_disturb_the_end(
-    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_that_got_too_few_threads_does_not_disturb_the_end(tiny, monkeypatch):
     start, started = threading.Thread.start, [0]
 
-    def limited(thread: threading.Thread) -> None:
+    def limited(thread):
         if thread.name.startswith("coe-"):
             started[0] += 1
             if started[0] == 4:
@@ -133,7 +127,7 @@ def test_a_line_that_got_too_few_threads_does_not_disturb_the_end(
     gc.collect()
 
 
-def test_a_stream_waits_for_room_that_others_have_where_submit_would_raise(tiny: tuple[Path, Path]) -> None:
+def test_a_stream_waits_for_room_that_others_have_where_submit_would_raise(tiny):
     device = QuickDevice()
     device.gate.clear()
     with quick(tiny, device, inbox=1, on_full="raise") as line:
@@ -151,7 +145,7 @@ def test_a_stream_waits_for_room_that_others_have_where_submit_would_raise(tiny:
 # Tickets after which something follows, which whoever makes room does
 
 
-def asked(row: Admission, then: Callable[[Ticket], None]) -> Ticket:
+def asked(row, then):
     """Enter with a ticket after which `then` follows."""
     ticket = Ticket(row, 1, then)
     ticket.enter()

@@ -8,11 +8,10 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -26,29 +25,29 @@ from coe.inspector import line as line_module
 from coe.inspector.line_devices import decoding
 from coe.pictures.image_source import ImageSource
 from coe.scheduler.controller import Controller
-from coe.scheduler.events import Command, Event, Reply, Run, Stopped
+from coe.scheduler.events import Reply, Run, Stopped
 
 
 @pytest.fixture
-def line(tiny: tuple[Path, Path]) -> Iterator[Inspector]:
+def line(tiny):
     """A line that must still inspect when a test is done with it."""
     with quick(tiny) as line:
         yield line
         assert line.submit(LIGHT, "C").result(60).verdict is Verdict.OK
 
 
-def by_submit(line: Inspector, *arguments: object, **words: object) -> Result:
+def by_submit(line, *arguments, **words):
     return line.submit(*arguments, **words).result(60)
 
 
-def by_inspect(line: Inspector, *arguments: object, **words: object) -> Result:
-    async def ask() -> Result:
+def by_inspect(line, *arguments, **words):
+    async def ask():
         return await line.inspect(*arguments, **words)
 
     return asyncio.run(ask())
 
 
-def by_stream(line: Inspector, *arguments: object, **words: object) -> Result:
+def by_stream(line, *arguments, **words):
     (result,) = line.stream([Picture(*arguments, **words)])
     return result
 
@@ -73,7 +72,7 @@ WAYS = pytest.mark.parametrize("ask", [by_submit, by_inspect, by_stream])
     ],
     ids=str,
 )
-def test_what_is_no_word_is_said(line: Inspector, ask: Ask, words: dict[str, object]) -> None:
+def test_what_is_no_word_is_said(line, ask, words):
     ((word, value),) = words.items()
     with pytest.raises(ConfigError, match=f"^{word}=.*: give a text, not {type(value).__name__}"):
         ask(line, LIGHT, **{"component": "C"} | words)
@@ -81,33 +80,33 @@ def test_what_is_no_word_is_said(line: Inspector, ask: Ask, words: dict[str, obj
 
 @WAYS
 @pytest.mark.parametrize("order", ["rgb", "", 0, "GRB", ["BGR"]], ids=str)
-def test_an_order_of_colours_that_is_none_is_said(line: Inspector, ask: Ask, order: object) -> None:
+def test_an_order_of_colours_that_is_none_is_said(line, ask, order):
     with pytest.raises(ConfigError, match="is neither 'BGR' nor 'RGB'"):
         ask(line, LIGHT, "C", order=order)
 
 
 @WAYS
 @pytest.mark.parametrize("within_s", [0, -1.5, float("nan"), float("inf"), "5s", True, 1e308])
-def test_a_due_time_that_is_none_is_said(line: Inspector, ask: Ask, within_s: float) -> None:
+def test_a_due_time_that_is_none_is_said(line, ask, within_s):
     with pytest.raises(ConfigError, match="within a number of seconds above 0"):
         ask(line, LIGHT, "C", within_s=within_s)
 
 
-def test_what_is_asked_wrongly_is_said_when_it_is_asked_not_when_it_is_awaited(line: Inspector) -> None:
+def test_what_is_asked_wrongly_is_said_when_it_is_asked_not_when_it_is_awaited(line):
     with pytest.raises(TypeError, match="not int"):
         line.inspect(3, "C")
 
 
 @pytest.mark.parametrize("item", [LIGHT, None, ("x.png", "C"), "x.png"], ids=lambda item: type(item).__name__)
-def test_a_stream_says_what_is_no_picture_after_the_results_before_it(line: Inspector, item: object) -> None:
+def test_a_stream_says_what_is_no_picture_after_the_results_before_it(line, item):
     results = line.stream([Picture(LIGHT, "C"), Picture(DARK, "C"), item])
     assert {next(results).verdict, next(results).verdict} == {Verdict.OK, Verdict.NG}
     with pytest.raises(TypeError, match=f"a line takes pictures .* not {type(item).__name__}"):
         next(results)
 
 
-def test_a_stream_whose_source_fails_gives_the_results_under_way_first(line: Inspector) -> None:
-    def source() -> Iterator[Picture]:
+def test_a_stream_whose_source_fails_gives_the_results_under_way_first(line):
+    def source():
         yield from (Picture(LIGHT, "C"), Picture(DARK, "C"))
         raise OSError("the camera was unplugged")
 
@@ -135,7 +134,7 @@ def test_a_stream_whose_source_fails_gives_the_results_under_way_first(line: Ins
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_what_is_wrong_with_an_image_is_its_result(line: Inspector, image: object, sentence: str) -> None:
+def test_what_is_wrong_with_an_image_is_its_result(line, image, sentence):
     result = by_submit(line, image, "C")
     assert result.verdict is None
     assert sentence in str(result.error)
@@ -144,48 +143,46 @@ def test_what_is_wrong_with_an_image_is_its_result(line: Inspector, image: objec
 # Buffers that are used again
 
 
-def png(pixels: np.ndarray) -> bytes:
+def png(pixels):
     return bytes(cv2.imencode(".png", pixels)[1].tobytes())
 
 
-def array() -> tuple[object, Callable[[], None]]:
+def array():
     frame = LIGHT.copy()
     return frame, lambda: frame.fill(20)
 
 
-def window() -> tuple[object, Callable[[], None]]:
+def window():
     ring = np.full((120, 100, 3), 200, np.uint8)
     return ring[::2, ::2], lambda: ring.fill(20)
 
 
-def columns_first() -> tuple[object, Callable[[], None]]:
+def columns_first():
     frame = np.asfortranarray(LIGHT)
     return frame, lambda: frame.fill(20)
 
 
-def grey() -> tuple[object, Callable[[], None]]:
+def grey():
     frame = np.full((50, 50), 200, np.uint8)
     return frame, lambda: frame.fill(20)
 
 
-def encoded() -> tuple[object, Callable[[], None]]:
+def encoded():
     buffer, other = bytearray(png(LIGHT)), png(DARK)
     return buffer, lambda: buffer.__setitem__(slice(len(other)), other[: len(buffer)])
 
 
-def viewed() -> tuple[object, Callable[[], None]]:
+def viewed():
     buffer = bytearray(png(LIGHT))
     return memoryview(buffer), lambda: buffer.__setitem__(slice(8, None), bytes(len(buffer) - 8))
 
 
 @pytest.mark.parametrize("camera", [array, window, columns_first, grey, encoded, viewed])
 @pytest.mark.parametrize("way", ["submit", "call", "task", "full"])
-def test_a_verdict_is_of_the_pixels_at_the_moment_of_the_call(
-    tiny: tuple[Path, Path], camera: Callable[[], tuple[object, Callable[[], None]]], way: str
-) -> None:
+def test_a_verdict_is_of_the_pixels_at_the_moment_of_the_call(tiny, camera, way):
     device = QuickDevice()
 
-    async def ask(line: Inspector) -> Result:
+    async def ask(line):
         device.gate.clear()
         frame, overwrite = camera()
         others = [line.submit(LIGHT, "C") for _ in range(2)] if way == "full" else []
@@ -213,7 +210,7 @@ def test_a_verdict_is_of_the_pixels_at_the_moment_of_the_call(
 class Rude(BaseException):
     """Nobody's exception."""
 
-    def __str__(self) -> str:
+    def __str__(self):
         raise Rude
 
 
@@ -222,13 +219,11 @@ EACH = pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__
 
 
 @EACH
-def test_what_a_callback_raises_reaches_neither_other_callbacks_nor_the_line(
-    tiny: tuple[Path, Path], error: BaseException
-) -> None:
+def test_what_a_callback_raises_reaches_neither_other_callbacks_nor_the_line(tiny, error):
     device, heard = QuickDevice(), threading.Event()
     device.gate.clear()
 
-    def fail(future: Future[Result]) -> None:
+    def fail(future):
         raise error
 
     with quick(tiny, device) as line:
@@ -242,7 +237,7 @@ def test_what_a_callback_raises_reaches_neither_other_callbacks_nor_the_line(
 
 
 @pytest.mark.parametrize("call", ["set_result", "set_exception", "cancel"])
-def test_nobody_but_the_line_answers_an_image(tiny: tuple[Path, Path], call: str) -> None:
+def test_nobody_but_the_line_answers_an_image(tiny, call):
     device = QuickDevice()
     device.gate.clear()
     with quick(tiny, device) as line:
@@ -256,12 +251,12 @@ def test_nobody_but_the_line_answers_an_image(tiny: tuple[Path, Path], call: str
         assert future.result(60).verdict is Verdict.OK
 
 
-def said_in_a_callback(line: Inspector, device: QuickDevice, call: Callable[[], object]) -> object:
+def said_in_a_callback(line, device, call):
     """Return what `call` returns or raises on the thread of replies."""
     device.gate.clear()
-    outcome: Future[object] = Future()
+    outcome = Future()
 
-    def act(_: Future[Result]) -> None:
+    def act(_):
         try:
             outcome.set_result(call())
         except Exception as error:
@@ -285,10 +280,10 @@ WAITING: dict[str, Callable[[Inspector, Future[Result]], object]] = {
 
 
 @pytest.mark.parametrize("call", WAITING)
-def test_a_call_that_waits_is_refused_on_the_thread_that_it_waits_for(tiny: tuple[Path, Path], call: str) -> None:
+def test_a_call_that_waits_is_refused_on_the_thread_that_it_waits_for(tiny, call):
     device, held = QuickDevice(), threading.Event()
 
-    def act(line: Inspector) -> object:
+    def act(line):
         # Something is under way for as long as the callback runs.
         device.gate.clear()
         try:
@@ -305,7 +300,7 @@ def test_a_call_that_waits_is_refused_on_the_thread_that_it_waits_for(tiny: tupl
         assert line.submit(LIGHT, "C").result(60).verdict is Verdict.OK
 
 
-def test_a_callback_may_submit_where_there_is_room_and_stop_the_line(tiny: tuple[Path, Path]) -> None:
+def test_a_callback_may_submit_where_there_is_room_and_stop_the_line(tiny):
     device = QuickDevice()
     # The place of the image whose callback it is, is free by then.
     with quick(tiny, device, inbox=1) as line:
@@ -322,9 +317,7 @@ def test_a_callback_may_submit_where_there_is_room_and_stop_the_line(tiny: tuple
 
 @EACH
 @pytest.mark.parametrize("where", ["enter", "load", "run", "trim", "evict", "preprocess"])
-def test_whatever_is_raised_every_image_gets_its_reply(
-    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, where: str, error: BaseException
-) -> None:
+def test_whatever_is_raised_every_image_gets_its_reply(tiny, monkeypatch, where, error):
     troubles = [error] * 9
     device = QuickDevice(**{where: troubles})
     # Room for one expert: the others have to leave.
@@ -341,12 +334,12 @@ def test_whatever_is_raised_every_image_gets_its_reply(
             assert type(error).__name__ in result.error
 
 
-def _raise(error: BaseException) -> None:
+def _raise(error):
     raise error
 
 
 @pytest.mark.parametrize("where", ["enter", "load", "run", "trim", "evict"])
-def test_a_device_that_is_lost_is_said(tiny: tuple[Path, Path], where: str) -> None:
+def test_a_device_that_is_lost_is_said(tiny, where):
     device = QuickDevice(**{where: [DeviceLost("it fell off the bus")]})
     with quick(tiny, device, memory="1.4MB") as line:
         results = [future.result(60) for future in [line.submit(LIGHT, component) for component in "ABCABC"]]
@@ -354,9 +347,7 @@ def test_a_device_that_is_lost_is_said(tiny: tuple[Path, Path], where: str) -> N
 
 
 @pytest.mark.parametrize("findings", [None, [], ["ok"], 7], ids=str)
-def test_a_device_that_gives_no_findings_costs_its_images_alone(
-    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, findings: object
-) -> None:
+def test_a_device_that_gives_no_findings_costs_its_images_alone(tiny, monkeypatch, findings):
     device = QuickDevice()
     monkeypatch.setattr(device, "run", lambda *_: findings)
     with quick(tiny, device) as line:
@@ -368,7 +359,7 @@ def test_a_device_that_gives_no_findings_costs_its_images_alone(
 # Ends
 
 
-def test_a_line_is_closed_as_often_and_from_as_many_threads_as_anybody_likes(tiny: tuple[Path, Path]) -> None:
+def test_a_line_is_closed_as_often_and_from_as_many_threads_as_anybody_likes(tiny):
     line = quick(tiny)
     futures = [line.submit(LIGHT, "C") for _ in range(20)]
     with ThreadPoolExecutor(8) as threads:
@@ -390,16 +381,14 @@ def test_a_line_is_closed_as_often_and_from_as_many_threads_as_anybody_likes(tin
         ("a load that never ends", FailureKind.STOPPED),
     ],
 )
-def test_a_line_whose_time_to_close_is_over_answers_whatever_holds_it_up(
-    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, trouble: str, kind: FailureKind
-) -> None:
+def test_a_line_whose_time_to_close_is_over_answers_whatever_holds_it_up(tiny, monkeypatch, trouble, kind):
     class Watcher:
-        def observe(self, event: object, commands: object, now: float, control_s: float = 0.0) -> None:
+        def observe(self, event, commands, now, control_s=0.0):
             if isinstance(event, Stopped) and "watcher" in trouble:
                 device.gate.set()
                 raise ValueError("a watcher failed")
 
-    def hang() -> None:
+    def hang():
         device.reached.set()
         assert device.gate.wait(60)
 
@@ -421,13 +410,11 @@ def test_a_line_whose_time_to_close_is_over_answers_whatever_holds_it_up(
     assert released.is_set()
 
 
-def test_a_line_that_is_stopped_decodes_no_more_pictures(
-    tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_that_is_stopped_decodes_no_more_pictures(tiny, monkeypatch):
     """Hundreds of large pictures may wait to be decoded."""
     gate, decoded, decode = threading.Event(), [0], ImageSource.decode
 
-    def slow(source: ImageSource) -> object:
+    def slow(source):
         decoded[0] += 1
         assert gate.wait(60)
         return decode(source)
@@ -453,7 +440,7 @@ ASKED: dict[str, Callable[[Inspector], object]] = {
 
 @pytest.mark.parametrize("ask", ASKED)
 @pytest.mark.parametrize("end", ["close", "stop", "stop and close"])
-def test_a_line_that_has_ended_takes_nothing(tiny: tuple[Path, Path], ask: str, end: str) -> None:
+def test_a_line_that_has_ended_takes_nothing(tiny, ask, end):
     line = quick(tiny)
     for call in end.split(" and "):
         getattr(line, call)()
@@ -462,7 +449,7 @@ def test_a_line_that_has_ended_takes_nothing(tiny: tuple[Path, Path], ask: str, 
     line.close()
 
 
-def _submit_many(line: Inspector, start: threading.Barrier, accepted: list[Future[Result]], refused: list[int]) -> None:
+def _submit_many(line, start, accepted, refused):
     start.wait(60)
     for number in range(20):
         try:
@@ -472,11 +459,11 @@ def _submit_many(line: Inspector, start: threading.Barrier, accepted: list[Futur
 
 
 @pytest.mark.parametrize("end", ["close", "stop"])
-def test_a_submit_that_races_an_end_is_answered_or_refused(tiny: tuple[Path, Path], end: str) -> None:
+def test_a_submit_that_races_an_end_is_answered_or_refused(tiny, end):
     for _ in range(10):
         line = quick(tiny, inbox=3)
-        accepted: list[Future[Result]] = []
-        refused: list[int] = []
+        accepted = []
+        refused = []
         work = partial(_submit_many, line, start := threading.Barrier(9), accepted, refused)
         threads = [threading.Thread(target=work) for _ in range(8)]
         for thread in threads:
@@ -492,7 +479,7 @@ def test_a_submit_that_races_an_end_is_answered_or_refused(tiny: tuple[Path, Pat
 
 @pytest.mark.parametrize("end", ["close", "stop"])
 @pytest.mark.parametrize("way", ["submit", "inspect", "stream"])
-def test_who_waits_for_room_wakes_when_the_line_ends(tiny: tuple[Path, Path], end: str, way: str) -> None:
+def test_who_waits_for_room_wakes_when_the_line_ends(tiny, end, way):
     device = QuickDevice()
     device.gate.clear()
     ask = {"submit": by_submit, "inspect": by_inspect, "stream": by_stream}[way]
@@ -509,7 +496,7 @@ def test_who_waits_for_room_wakes_when_the_line_ends(tiny: tuple[Path, Path], en
         assert under_way.result(60).error in (None, config.STOPPED)
 
 
-def test_an_interrupted_wait_gives_its_place_in_the_row_back(tiny: tuple[Path, Path]) -> None:
+def test_an_interrupted_wait_gives_its_place_in_the_row_back(tiny):
     device = QuickDevice()
     device.gate.clear()
     with quick(tiny, device, inbox=1) as line:
@@ -523,7 +510,7 @@ def test_an_interrupted_wait_gives_its_place_in_the_row_back(tiny: tuple[Path, P
         assert line.drain(60)
 
 
-def test_full_is_full_from_asyncio_too(tiny: tuple[Path, Path]) -> None:
+def test_full_is_full_from_asyncio_too(tiny):
     device = QuickDevice()
     device.gate.clear()
     with quick(tiny, device, inbox=1, on_full="raise") as line:
@@ -536,11 +523,11 @@ def test_full_is_full_from_asyncio_too(tiny: tuple[Path, Path]) -> None:
 # Asyncio
 
 
-def test_waiting_for_room_takes_no_thread_from_others(tiny: tuple[Path, Path]) -> None:
+def test_waiting_for_room_takes_no_thread_from_others(tiny):
     device = QuickDevice()
     device.gate.clear()
 
-    async def work(line: Inspector) -> list[Result]:
+    async def work(line):
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         tasks = [asyncio.ensure_future(line.inspect(LIGHT, "C")) for _ in range(40)]
         await asyncio.sleep(0)
@@ -552,11 +539,11 @@ def test_waiting_for_room_takes_no_thread_from_others(tiny: tuple[Path, Path]) -
         assert [result.verdict for result in asyncio.run(work(line))] == [Verdict.OK] * 40
 
 
-def test_who_is_cancelled_while_waiting_gives_the_place_back(tiny: tuple[Path, Path]) -> None:
+def test_who_is_cancelled_while_waiting_gives_the_place_back(tiny):
     device = QuickDevice()
     device.gate.clear()
 
-    async def work(line: Inspector) -> Result:
+    async def work(line):
         running, waiting, behind = (asyncio.ensure_future(line.inspect(LIGHT, "C")) for _ in range(3))
         await asyncio.sleep(0)
         waiting.cancel()
@@ -574,7 +561,7 @@ def test_who_is_cancelled_while_waiting_gives_the_place_back(tiny: tuple[Path, P
         assert line.metrics().images == 2
 
 
-def test_what_is_never_awaited_takes_no_place(tiny: tuple[Path, Path]) -> None:
+def test_what_is_never_awaited_takes_no_place(tiny):
     with quick(tiny, inbox=1) as line:
         for _ in range(5):
             line.inspect(LIGHT, "C").close()
@@ -582,16 +569,16 @@ def test_what_is_never_awaited_takes_no_place(tiny: tuple[Path, Path]) -> None:
         assert line.drain(60)
 
 
-def test_a_coroutine_that_is_dropped_while_its_thread_holds_a_lock_of_the_line_ends(tiny: tuple[Path, Path]) -> None:
+def test_a_coroutine_that_is_dropped_while_its_thread_holds_a_lock_of_the_line_ends(tiny):
     device = QuickDevice()
     device.gate.clear()
 
-    def start(line: Inspector) -> Coroutine[object, object, Result]:
+    def start(line):
         waiting = line.inspect(LIGHT, "C")
         waiting.send(None)
         return waiting
 
-    async def work(line: Inspector) -> None:
+    async def work(line):
         first = line.submit(LIGHT, "C")
         waiting = start(line)
         # As a collection of garbage in the middle of another call of this thread.
@@ -607,11 +594,11 @@ def test_a_coroutine_that_is_dropped_while_its_thread_holds_a_lock_of_the_line_e
         assert line.metrics().images == 1
 
 
-def test_a_loop_that_ends_before_the_answer_leaves_nothing_behind(tiny: tuple[Path, Path]) -> None:
+def test_a_loop_that_ends_before_the_answer_leaves_nothing_behind(tiny):
     device = QuickDevice()
     device.gate.clear()
 
-    async def give_up(line: Inspector) -> None:
+    async def give_up(line):
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(line.inspect(LIGHT, "C"), 0.01)
 
@@ -624,7 +611,7 @@ def test_a_loop_that_ends_before_the_answer_leaves_nothing_behind(tiny: tuple[Pa
 # Forks
 
 
-def in_a_child(call: Callable[[], object]) -> str:
+def in_a_child(call):
     """Return what `call` returns or raises in a forked child, as text; fails if the child does not come to an end."""
     out, into = os.pipe()
     child = os.fork()
@@ -666,7 +653,7 @@ IDLE: dict[str, Callable[[Inspector, Future[Result]], object]] = {
 
 
 @pytest.mark.parametrize("call", [*REFUSED, *IDLE])
-def test_a_forked_child_is_told_and_the_parents_line_goes_on(tiny: tuple[Path, Path], call: str) -> None:
+def test_a_forked_child_is_told_and_the_parents_line_goes_on(tiny, call):
     device = QuickDevice()
     device.gate.clear()
     with quick(tiny, device) as line:
@@ -685,7 +672,7 @@ def test_a_forked_child_is_told_and_the_parents_line_goes_on(tiny: tuple[Path, P
 # Lines that nobody closes
 
 
-def test_a_line_that_is_dropped_answers_what_is_under_way_and_ends_its_threads(tiny: tuple[Path, Path]) -> None:
+def test_a_line_that_is_dropped_answers_what_is_under_way_and_ends_its_threads(tiny):
     device = QuickDevice()
     device.gate.clear()
     line = quick(tiny, device)
@@ -728,7 +715,7 @@ print(" end ", flush=True)
 
 
 @pytest.mark.slow
-def test_a_program_that_leaves_a_line_open_ends_and_so_does_its_forked_child(tiny: tuple[Path, Path]) -> None:
+def test_a_program_that_leaves_a_line_open_ends_and_so_does_its_forked_child(tiny):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", EXIT, *map(str, tiny)],
         capture_output=True,
@@ -744,7 +731,7 @@ def test_a_program_that_leaves_a_line_open_ends_and_so_does_its_forked_child(tin
 class _FailsAtReply:
     """A watcher that raises once it sees a reply."""
 
-    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+    def observe(self, event, commands, now, control_s=0.0):
         if any(isinstance(command, Reply) for command in commands):
             raise SystemExit("no")
 
@@ -752,16 +739,14 @@ class _FailsAtReply:
 class _RunsNowhere(Controller):
     """A decider that orders a batch on an executor which is not there, before its replies."""
 
-    def handle(self, event: Event, now: float) -> list[Command]:
+    def handle(self, event, now):
         commands = super().handle(event, now)
         replies = any(isinstance(command, Reply) for command in commands)
         return [Run("nowhere", Batch("joint", ())), *commands] if replies else commands
 
 
 @pytest.mark.parametrize("options", [{"watchers": [_FailsAtReply()]}, {"make_decider": _RunsNowhere}])
-def test_what_is_decided_is_answered_whatever_a_plug_in_does_in_that_step(
-    tiny: tuple[Path, Path], options: dict[str, Any]
-) -> None:
+def test_what_is_decided_is_answered_whatever_a_plug_in_does_in_that_step(tiny, options):
     with quick(tiny, **options) as line:
         assert line.submit(LIGHT, "C").result(60).verdict is Verdict.OK
         assert line.submit(LIGHT, "C").result(60).failure.kind is FailureKind.LINE

@@ -1,7 +1,6 @@
 """What cameras, systems and people put beside pictures is left alone; a picture that cannot be read never is."""
 
 import hashlib
-from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -45,7 +44,7 @@ NOTES = {
 
 @pytest.mark.parametrize("folder", ["SN1", "C5"])
 @pytest.mark.parametrize("name", NOTES)
-def test_what_goes_with_a_picture_is_left_alone_and_named(tmp_path: Path, folder: str, name: str) -> None:
+def test_what_goes_with_a_picture_is_left_alone_and_named(tmp_path, folder, name):
     write(tmp_path / folder / "R1__C5.png", encoded())
     write(tmp_path / folder / name, NOTES[name])
     items, skipped = find(tmp_path, COMPONENTS)
@@ -55,7 +54,7 @@ def test_what_goes_with_a_picture_is_left_alone_and_named(tmp_path: Path, folder
 
 @pytest.mark.parametrize("folder", ["SN1", "C5"])
 @pytest.mark.parametrize("name", ["R2__C5.CR3", ".R1__C5.CR3", "R1__C5.png.part", "R1__C5.webp"])
-def test_a_raw_picture_without_a_picture_that_is_read_is_an_error(tmp_path: Path, folder: str, name: str) -> None:
+def test_a_raw_picture_without_a_picture_that_is_read_is_an_error(tmp_path, folder, name):
     write(tmp_path / folder / "R1__C5.png", encoded())
     write(tmp_path / folder / name, RAW)
     items, _ = find(tmp_path, COMPONENTS)
@@ -63,7 +62,7 @@ def test_a_raw_picture_without_a_picture_that_is_read_is_an_error(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["R1__C5.AAE", "R1__C5.MOV", "R1__C5", "R1__C5.json"])
-def test_a_place_with_a_note_and_no_picture_is_an_error(tmp_path: Path, name: str) -> None:
+def test_a_place_with_a_note_and_no_picture_is_an_error(tmp_path, name):
     write(tmp_path / "SN1" / "R2__C5.png", encoded())
     write(tmp_path / "SN1" / name, b"a text\n")
     items, _ = find(tmp_path, COMPONENTS)
@@ -71,20 +70,20 @@ def test_a_place_with_a_note_and_no_picture_is_an_error(tmp_path: Path, name: st
 
 
 @pytest.mark.parametrize("system", [".stversions", ".@__thumb", "@Recycle", "#snapshot", "@eaDir", ".Trash-1000"])
-def test_former_states_of_a_share_are_no_pictures_of_a_board(tmp_path: Path, system: str) -> None:
+def test_former_states_of_a_share_are_no_pictures_of_a_board(tmp_path, system):
     for place in (tmp_path / "SN1", tmp_path / "SN1" / system):
         write(place / "R1__C5.png", encoded())
     assert [item.name for item in find(tmp_path, COMPONENTS)[0]] == ["SN1/R1__C5.png"]
 
 
-def black_at_its_end(form: str) -> bytes:
+def black_at_its_end(form):
     picture = np.full((64, 64, 3), 90, np.uint8)
     picture[:4] = picture[-4:] = 0  # the rows of a BMP begin at the bottom
     return encoded(form, picture)
 
 
 @pytest.mark.parametrize("form", ["BMP", "TIFF"])
-def test_a_picture_with_a_black_edge_has_ways_out(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_with_a_black_edge_has_ways_out(form, tmp_path, monkeypatch):
     data = black_at_its_end(form)
     with pytest.raises(DamagedImage):
         decode(data)
@@ -97,7 +96,7 @@ def test_a_picture_with_a_black_edge_has_ways_out(form: str, tmp_path: Path, mon
         decode(data)
 
 
-def test_a_training_says_what_it_passed_over(tmp_path: Path) -> None:
+def test_a_training_says_what_it_passed_over(tmp_path):
     taken = TakenPictures(tmp_path)
     for name in ("a.png", "b.webp", ".in.c.png", "d.png.part", "notes.txt", ".DS_Store", "README"):
         write(tmp_path / "good" / name, encoded() if name == "a.png" else NOTES["README"])
@@ -108,7 +107,7 @@ def test_a_training_says_what_it_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["b.webp", ".in.b.png", "b.png.part", "b.CR3"])
-def test_verified_pictures_that_cannot_be_read_are_refused(tmp_path: Path, name: str) -> None:
+def test_verified_pictures_that_cannot_be_read_are_refused(tmp_path, name):
     place = tmp_path / "body" / "good"
     for path in (place / "a.png", place / "a.CR3", place / ".DS_Store", place / "@eaDir" / "a.png"):
         write(path, encoded() if path.suffix == ".png" else RAW)
@@ -119,7 +118,7 @@ def test_verified_pictures_that_cannot_be_read_are_refused(tmp_path: Path, name:
         labelled.find(tmp_path, experts)
 
 
-def test_what_lies_beside_pictures_of_whole_boards_is_no_board(tmp_path: Path) -> None:
+def test_what_lies_beside_pictures_of_whole_boards_is_no_board(tmp_path):
     for name, data in {"SN1.png": encoded(), "SN1.CR3": RAW, "README": b"a note\n", "SN2.CR3": RAW}.items():
         (tmp_path / name).write_bytes(data)
     layout = SimpleNamespace(

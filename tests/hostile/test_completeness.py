@@ -3,12 +3,10 @@
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
-from tiny_line import Call
 
 from coe.board import rules
 from coe.board.completeness import Expected, is_absent
@@ -21,11 +19,11 @@ from coe.results.records import read
 PARTS = (PlacedPart("C", "R1"), PlacedPart("C", "R2"), PlacedPart("C", "R3"))
 
 
-def image(refdes: str, component: str = "C", serial: str = "SN1") -> Photograph:
+def image(refdes, component="C", serial="SN1"):
     return Photograph(Path(f"{refdes}.png"), component, serial, refdes, f"{serial}/{refdes}__{component}.png")
 
 
-def save(path: Path) -> None:
+def save(path):
     path.parent.mkdir(parents=True, exist_ok=True)
     cv2.imwrite(str(path), np.full((60, 60, 3), 90, np.uint8))
 
@@ -33,7 +31,7 @@ def save(path: Path) -> None:
 class Line:
     """The tiny board on which everything is OK, a folder of images, a parts list, and the command."""
 
-    def __init__(self, tiny: tuple[Path, Path], folder: Path, call: Call) -> None:
+    def __init__(self, tiny, folder, call):
         board, self.store = tiny
         self.folder, self.images, self.call = folder, folder / "images", call
         self.board = folder / "good.yaml"
@@ -43,7 +41,7 @@ class Line:
         lines = [f"{part.refdes},{part.component}" for part in PARTS]
         self.parts.write_text("\n".join(["refdes,component", *lines]) + "\n", encoding="utf-8")
 
-    def run(self, *options: object, out: str = "out") -> tuple[int, dict[str, Any], str]:
+    def run(self, *options, out="out"):
         common = ("--board", self.board, "--store", self.store, "--images", self.images, "--memory", "12MB")
         said = self.call(*common, "--out", self.folder / out, *options, command=inspect_cli)
         path = self.folder / out / "summary.json"
@@ -52,11 +50,11 @@ class Line:
 
 
 @pytest.fixture
-def line(tiny: tuple[Path, Path], tmp_path: Path, call: Call) -> Line:
+def line(tiny, tmp_path, call):
     return Line(tiny, tmp_path, call)
 
 
-def test_a_board_of_three_parts_with_one_picture_is_not_ok(line: Line) -> None:
+def test_a_board_of_three_parts_with_one_picture_is_not_ok(line):
     save(line.images / "SN1" / "R1__C.png")
     save(line.images / "SN2" / "R1__C.png")
     for refdes in ("R2", "R3"):
@@ -83,7 +81,7 @@ def test_a_board_of_three_parts_with_one_picture_is_not_ok(line: Line) -> None:
     assert sum(map(is_absent, read(out / "results.jsonl"))) == 2
 
 
-def test_without_a_list_it_is_said_that_nobody_asked(line: Line) -> None:
+def test_without_a_list_it_is_said_that_nobody_asked(line):
     save(line.images / "SN1" / "R1__C.png")
     status, summary, words = line.run()
     assert (status, summary["completeness"], summary["incomplete_boards"]) == (0, "not checked", {})
@@ -91,7 +89,7 @@ def test_without_a_list_it_is_said_that_nobody_asked(line: Line) -> None:
     assert "was not checked" in (line.folder / "out" / "report.html").read_text(encoding="utf-8")
 
 
-def test_counts_ask_for_different_places(line: Line) -> None:
+def test_counts_ask_for_different_places(line):
     for name in ("R1__A", "R2__A", "R1__B", "R2__B", "R3__B", "R1__C"):
         save(line.images / "SN1" / f"{name}.png")
         save(line.images / "SN2" / f"{name}.png")
@@ -104,7 +102,7 @@ def test_counts_ask_for_different_places(line: Line) -> None:
     assert line.run("--expect", "counts", "--parts", line.parts, out="other")[0] == 2
 
 
-def test_a_run_that_goes_on_asks_again(line: Line) -> None:
+def test_a_run_that_goes_on_asks_again(line):
     save(line.images / "SN1" / "R1__C.png")
     assert line.run("--parts", line.parts)[0] == 1
     for refdes in ("R2", "R3"):
@@ -114,7 +112,7 @@ def test_a_run_that_goes_on_asks_again(line: Line) -> None:
     assert (status, summary["boards"], summary["incomplete_boards"]) == (0, {"SN1": "OK"}, {})
 
 
-def test_a_list_counts_with_every_strategy_and_an_empty_folder_is_a_board(line: Line) -> None:
+def test_a_list_counts_with_every_strategy_and_an_empty_folder_is_a_board(line):
     for refdes in ("R1", "R2", "R3"):
         save(line.images / "SN1" / f"{refdes}__C.png")
     (line.images / "SN2").mkdir()
@@ -123,7 +121,7 @@ def test_a_list_counts_with_every_strategy_and_an_empty_folder_is_a_board(line: 
 
 
 @pytest.mark.parametrize("serial", ["SN1", ""])
-def test_a_table_is_asked_too(line: Line, serial: str) -> None:
+def test_a_table_is_asked_too(line, serial):
     save(line.images / "a.png")
     text = f"path,component,serial,refdes\na.png,C,{serial},R2\n"
     (line.images / "images.csv").write_text(text, encoding="utf-8")
@@ -131,7 +129,7 @@ def test_a_table_is_asked_too(line: Line, serial: str) -> None:
     assert (status, summary["incomplete_boards"]) == (1, {serial: ["R1", "R3"]})
 
 
-def test_images_of_no_board_are_not_asked_and_this_is_said(line: Line) -> None:
+def test_images_of_no_board_are_not_asked_and_this_is_said(line):
     save(line.images / "C" / "a.png")
     status, summary, words = line.run("--parts", line.parts)
     assert (status, summary["completeness"]) == (0, "not checked")
@@ -139,7 +137,7 @@ def test_images_of_no_board_are_not_asked_and_this_is_said(line: Line) -> None:
     assert line.run("--expect", "counts", out="other")[0] == 2
 
 
-def test_files_that_are_no_pictures_are_named_in_the_summary(line: Line) -> None:
+def test_files_that_are_no_pictures_are_named_in_the_summary(line):
     save(line.images / "SN1" / "R1__C.png")
     (line.images / "SN1" / "R1__C.txt").write_text("note", encoding="utf-8")
     assert line.run()[1]["left_alone"] == ["SN1/R1__C.txt"]
@@ -148,7 +146,7 @@ def test_files_that_are_no_pictures_are_named_in_the_summary(line: Line) -> None
 # What is lacking
 
 
-def test_a_share_of_a_part_cannot_be_asked_for(tiny: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_share_of_a_part_cannot_be_asked_for(tiny, tmp_path):
     path = tmp_path / "half.yaml"
     path.write_text(Path(tiny[0]).read_text(encoding="utf-8").replace("count: 3", "count: 2.5"), encoding="utf-8")
     with pytest.raises(ConfigError, match="no whole numbers"):

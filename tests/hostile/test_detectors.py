@@ -2,7 +2,6 @@
 
 import math
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe import Inspector
-from coe.board import rules
 from coe.core import NOTHING, Box, Expert, Finding, Verdict
 from coe.errors import CoeError, RulesError, StoreError
 from coe.helpers.preprocessing import Outputs
@@ -33,17 +31,17 @@ Row = tuple[tuple[float, float, float, float], tuple[float, float, float]]
 
 
 @cache
-def board(judging: str) -> rules.Rules:
+def board(judging):
     return rules_from(HEAD + judging + TAIL)
 
 
-def see(rows: list[Row], expert: Expert, most: int = 300) -> Finding:
+def see(rows, expert, most=300):
     outputs = candidates([[*corners, *scores] for corners, scores in rows], 3)
     (finding,) = detected(outputs, [PLAIN], expert, Cut(threshold=0.25, overlap=0.45, most=most))
     return finding
 
 
-def judged(rows: list[Row], judging: str) -> Verdict:
+def judged(rows, judging):
     """Return the verdict of a picture in which a detector's network has these candidates."""
     found = board(judging)
     decision = found.router.next(found.components["R"].root, see(rows, found.experts["d"]))
@@ -51,32 +49,32 @@ def judged(rows: list[Row], judging: str) -> Verdict:
     return decision.verdict
 
 
-def at(number: int, side: float = 4.0) -> tuple[float, float, float, float]:
+def at(number, side=4.0):
     """Return corners of the box of this number; no two overlap."""
     left, top = 10.0 * (number % 64), 10.0 * (number // 64)
     return left, top, left + side, top + side
 
 
-def joints(count: int, score: float = 0.9) -> list[Row]:
+def joints(count, score=0.9):
     return [(at(number), (score, 0.0, 0.0)) for number in range(count)]
 
 
 @BOTH
 @pytest.mark.parametrize("count", [1, 299, 300, 301, 2000])
-def test_a_bridge_is_ng_behind_any_number_of_better_joints(judging: str, count: int) -> None:
+def test_a_bridge_is_ng_behind_any_number_of_better_joints(judging, count):
     assert judged([*joints(count), (at(count), (0.0, 0.8, 0.0))], judging) is Verdict.NG
 
 
 @BOTH
 @pytest.mark.parametrize("score", [0.25, 0.3, 0.5, 1.0])
-def test_a_bridge_counts_from_the_threshold_on_whatever_the_joints_score(judging: str, score: float) -> None:
+def test_a_bridge_counts_from_the_threshold_on_whatever_the_joints_score(judging, score):
     assert judged([*joints(400, 1.0), (at(400), (0.0, score, 0.0))], judging) is Verdict.NG
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 300])
-def test_of_a_flood_the_best_of_each_label_stays_then_what_speaks_against_the_part(most: int) -> None:
+def test_of_a_flood_the_best_of_each_label_stays_then_what_speaks_against_the_part(most):
     expert = board(BY_REJECT).experts["d"]
-    bridges: list[Row] = [(at(500 + number), (0.0, 0.3 + number / 1000, 0.0)) for number in range(400)]
+    bridges = [(at(500 + number), (0.0, 0.3 + number / 1000, 0.0)) for number in range(400)]
     finding = see([*joints(400), *bridges, (at(950), (0.0, 0.0, 0.26))], expert, most)
     kept = [box.label for box in finding.boxes]
     assert len(kept) == max(most, 3)
@@ -89,20 +87,20 @@ def test_of_a_flood_the_best_of_each_label_stays_then_what_speaks_against_the_pa
     "place", [(-11.0, -11.0, -1.0, -1.0), (-600.0, -600.0, -590.0, -590.0), (700.0, 700.0, 710.0, 710.0)]
 )
 @BOTH
-def test_a_bridge_outside_the_picture_is_a_bridge(place: tuple[float, float, float, float], judging: str) -> None:
+def test_a_bridge_outside_the_picture_is_a_bridge(place, judging):
     """Moved by the largest coordinate, as the common suppression of all labels at once does, it fell on a joint."""
-    rows: list[Row] = [((100.0, 100.0, 110.0, 110.0), (0.9, 0.0, 0.0)), (place, (0.0, 0.8, 0.0))]
+    rows = [((100.0, 100.0, 110.0, 110.0), (0.9, 0.0, 0.0)), (place, (0.0, 0.8, 0.0))]
     assert judged(rows, judging) is Verdict.NG
 
 
-def test_the_boxes_of_each_label_are_suppressed_by_themselves() -> None:
+def test_the_boxes_of_each_label_are_suppressed_by_themselves():
     expert = board(BY_REJECT).experts["d"]
-    rows: list[Row] = [((100.0, 100.0, 110.0, 110.0), (0.9, 0.0, 0.0)), ((-11.0, -11.0, -1.0, -1.0), (0.0, 0.8, 0.0))]
+    rows = [((100.0, 100.0, 110.0, 110.0), (0.9, 0.0, 0.0)), ((-11.0, -11.0, -1.0, -1.0), (0.0, 0.8, 0.0))]
     assert sorted(box.label for box in see(rows, expert).boxes) == ["bridge", "joint"]
 
 
 @BOTH
-def test_of_equal_scores_of_one_candidate_the_bad_label_is_believed(judging: str) -> None:
+def test_of_equal_scores_of_one_candidate_the_bad_label_is_believed(judging):
     assert judged([(at(0), (1.0, 1.0, 0.0))], judging) is Verdict.NG
     assert judged([(at(0), (0.5, 0.0, 0.5))], judging) is not Verdict.OK
 
@@ -114,7 +112,7 @@ def test_of_equal_scores_of_one_candidate_the_bad_label_is_believed(judging: str
     ),
     most=st.integers(1, 12),
 )
-def test_whatever_the_boxes_are_one_that_is_rejected_makes_ng_and_nothing_else_does(rows: list[Row], most: int) -> None:
+def test_whatever_the_boxes_are_one_that_is_rejected_makes_ng_and_nothing_else_does(rows, most):
     found = board(BY_REJECT)
     finding = see(rows, found.experts["d"], most)
     said = {LABELS[max((1, 2, 0), key=lambda place: scores[place])] for _, scores in rows if max(scores) >= 0.25}
@@ -140,38 +138,38 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("rows", NONSENSE.values(), ids=NONSENSE)
-def test_nonsense_is_an_error_and_never_nothing(rows: list[Row]) -> None:
+def test_nonsense_is_an_error_and_never_nothing(rows):
     with pytest.raises(StoreError, match=r"its (scores|boxes) (are not numbers|go from|have coordinates)"):
         see(rows, board(BY_REJECT).experts["d"])
 
 
 @pytest.mark.parametrize("noise", [0.0, -0.0005, 1.0005])
-def test_scores_that_are_rounded_to_sixteen_bits_are_believed(noise: float) -> None:
+def test_scores_that_are_rounded_to_sixteen_bits_are_believed(noise):
     assert len(see([(at(0), (0.9, 0.0, noise))], board(BY_REJECT).experts["d"]).boxes) == 1
 
 
 @pytest.mark.parametrize("row", [[0.5, 0.5, 0.0], [0.3, 0.3, 0.3], [0.5, 0.0, 0.5]])
-def test_of_labels_that_a_classifier_finds_equally_likely_the_bad_one_is_said(row: list[float]) -> None:
+def test_of_labels_that_a_classifier_finds_equally_likely_the_bad_one_is_said(row):
     finding = classified(torch.tensor([row]), board(BY_THEN).experts["d"])[0]
     assert finding.label in ("bridge", "lifted")
     assert (finding.score, finding.margin) == (pytest.approx(max(row)), 0.0)
 
 
 @pytest.mark.parametrize("values", [[NAN, 0.5, 0.5], [NAN] * 3, [INF, 0.0, 0.0], [0.0, 1.0, -INF]])
-def test_a_classifier_of_numbers_that_are_none_says_nothing(values: list[float]) -> None:
+def test_a_classifier_of_numbers_that_are_none_says_nothing(values):
     with pytest.raises(StoreError, match="its scores are not numbers"):
         classified(torch.tensor([[0.1, 0.8, 0.1], values]), Expert("c", "k", LABELS, 64, "b/c"))
 
 
 @pytest.mark.parametrize("logits", [[NAN, 0.0, 1.0], [INF, INF, 0.0], [INF, 0.0, 0.0], [-INF, -INF, -INF]])
-def test_an_onnx_classifier_of_nonsense_is_an_error_of_that_image_alone(logits: list[float]) -> None:
+def test_an_onnx_classifier_of_nonsense_is_an_error_of_that_image_alone(logits):
     expert = Expert("c", "onnx", LABELS, 64, "b/c", outputs=Outputs(layout="scores", activation="softmax"))
     with pytest.raises(StoreError, match="its scores are not numbers"):
         onnx.postprocess(np.array([logits], np.float32), [PLAIN], expert)
 
 
 @pytest.mark.parametrize("beside", [[NAN, 0.0, 0.0], [0.2, 0.5, 0.3]])
-def test_what_shares_a_batch_with_a_row_of_probabilities_does_not_change_it(beside: list[float]) -> None:
+def test_what_shares_a_batch_with_a_row_of_probabilities_does_not_change_it(beside):
     expert = Expert("c", "onnx", LABELS, 64, "b/c", outputs=Outputs(layout="scores", activation="none"))
     row = [0.7, 0.2, 0.1]
     (alone,) = onnx.postprocess(np.array([row], np.float32), [PLAIN], expert)
@@ -184,14 +182,14 @@ def test_what_shares_a_batch_with_a_row_of_probabilities_does_not_change_it(besi
 class Says:
     """A kind of a user's own that says what a test gives it."""
 
-    def __init__(self, *findings: Finding) -> None:
+    def __init__(self, *findings):
         self.findings = list(findings)
 
-    def postprocess(self, outputs: object, prepared: object, expert: Expert) -> list[Finding]:
+    def postprocess(self, outputs, prepared, expert):
         return self.findings
 
 
-def box(label: str = "joint", score: float = 0.9, corner: float = 1.0) -> Box:
+def box(label="joint", score=0.9, corner=1.0):
     return Box(label, score, (0.0, 0.0, corner, 4.0))
 
 
@@ -207,13 +205,13 @@ def box(label: str = "joint", score: float = 0.9, corner: float = 1.0) -> Box:
         (Finding("d", "fp32", "joint", NAN, (box(),)), "its scores are not numbers"),
     ],
 )
-def test_what_a_kind_of_ones_own_may_not_say(finding: Finding, complaint: str) -> None:
+def test_what_a_kind_of_ones_own_may_not_say(finding, complaint):
     with pytest.raises(CoeError, match=complaint):
         findings_of(Says(finding), None, [PLAIN], Expert("d", "k", LABELS, 64, "b/d"))
 
 
 @pytest.mark.parametrize("kind", ["yolov5n", "yolov5l"])
-def test_a_line_does_not_start_on_a_detector_of_which_none_is_unsaid(tmp_path: Path, kind: str) -> None:
+def test_a_line_does_not_start_on_a_detector_of_which_none_is_unsaid(tmp_path, kind):
     path = tmp_path / "b.yaml"
     text = f"board: b\nexperts:\n  d: {{kind: {kind}, labels: [joint], input: 64, then: {{joint: OK}}}}\n"
     path.write_text(text + "components: {R: {inspect: d}}\n")

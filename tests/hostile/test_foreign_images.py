@@ -3,13 +3,11 @@
 import io
 import re
 from types import SimpleNamespace
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 
 from coe.errors import ConfigError, ImageError
@@ -23,18 +21,18 @@ ENCODED = cv2.imencode(".png", BGR)[1]
 class Wrapped:
     """An image of a library that nobody here knows."""
 
-    def __init__(self, array: NDArray[Any]) -> None:
+    def __init__(self, array):
         self._array = array
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+    def __array__(self, dtype=None, copy=None):
         return self._array
 
 
-def opened(data: bytes) -> Image.Image:
+def opened(data):
     return Image.open(io.BytesIO(data))
 
 
-def saved(form: str, **options: Any) -> bytes:
+def saved(form, **options):
     file = io.BytesIO()
     Image.fromarray(RGB).save(file, form, **options)
     return file.getvalue()
@@ -63,17 +61,17 @@ def saved(form: str, **options: Any) -> bytes:
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, str) else value,
 )
-def test_each_form_gives_the_pixels(image: Any, order: Any) -> None:
+def test_each_form_gives_the_pixels(image, order):
     np.testing.assert_array_equal(ImageSource.of(image, order).decode(), RGB)
 
 
 @pytest.mark.parametrize("mode", ["L", "1", "P", "LA"])
-def test_a_pillow_image_is_what_pillow_shows(mode: str) -> None:
+def test_a_pillow_image_is_what_pillow_shows(mode):
     picture = Image.fromarray(RGB).convert(mode)
     np.testing.assert_array_equal(ImageSource.of(picture).decode(), np.asarray(picture.convert("RGB")))
 
 
-def test_a_damaged_jpeg_that_pillow_has_opened_is_refused() -> None:
+def test_a_damaged_jpeg_that_pillow_has_opened_is_refused():
     """Pillow would fill what is missing with grey, without an error."""
     data = bytearray(saved("JPEG", quality=95))
     del data[len(data) // 2 : len(data) // 2 + 60]
@@ -96,7 +94,7 @@ def test_a_damaged_jpeg_that_pillow_has_opened_is_refused() -> None:
         ([[1, 2], [3, 4]], None, TypeError),
     ],
 )
-def test_what_cannot_be_known_is_refused_at_the_call(image: Any, order: Any, error: type[Exception]) -> None:
+def test_what_cannot_be_known_is_refused_at_the_call(image, order, error):
     with pytest.raises(error):
         ImageSource.of(image, order)
 
@@ -113,12 +111,12 @@ def test_what_cannot_be_known_is_refused_at_the_call(image: Any, order: Any, err
         (None, "imread"),
     ],
 )
-def test_what_is_no_image_has_a_way_to_one(image: Any, way: str) -> None:
+def test_what_is_no_image_has_a_way_to_one(image, way):
     with pytest.raises(TypeError, match=re.escape(way)):
         ImageSource.of(image)
 
 
-def test_a_transparent_colour_counts_loaded_or_not() -> None:
+def test_a_transparent_colour_counts_loaded_or_not():
     data = saved("PNG", transparency=tuple(int(value) for value in RGB[0, 0]))
     loaded = opened(data)
     loaded.load()
@@ -128,14 +126,14 @@ def test_a_transparent_colour_counts_loaded_or_not() -> None:
         np.testing.assert_array_equal(pixels[5:], RGB[5:])
 
 
-def test_the_first_picture_of_a_phone_s_file_is_taken_as_it_lies() -> None:
+def test_the_first_picture_of_a_phone_s_file_is_taken_as_it_lies():
     data = saved("MPO", save_all=True, append_images=[Image.new("RGB", (30, 20))])
     image = opened(data)
     assert image.format == "MPO"
     np.testing.assert_array_equal(ImageSource.of(image).decode(), ImageSource.of(data).decode())
 
 
-def test_an_image_whose_file_is_closed_says_so() -> None:
+def test_an_image_whose_file_is_closed_says_so():
     file = io.BytesIO(saved("PNG"))
     image = Image.open(file)
     file.close()

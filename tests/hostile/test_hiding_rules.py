@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe.board.rules import Rules
 from coe.core import NOTHING, Box, Finding, Verdict
 from coe.errors import RulesError
 from coe.scheduler.costs import Cost
@@ -29,20 +28,20 @@ components:
 """
 
 
-def board(judging: str) -> Rules:
+def board(judging):
     return rules_from(BOARD.replace("{judging}", judging))
 
 
-def saw(**best: float) -> Finding:
+def saw(**best):
     """What a detector says that has a box of each of these labels: the best of them tells."""
     boxes = tuple(Box(label, score, PLACE) for label, score in sorted(best.items(), key=lambda one: -one[1]))
     return Finding("d", "fp32", boxes[0].label, boxes[0].score, boxes)
 
 
-def inspected(rules: Rules, finding: Finding, **others: str) -> Verdict | None:
+def inspected(rules, finding, **others):
     """Return the verdict of a picture of which the detector says this; `others` is what the experts behind it say."""
     costs = dict.fromkeys(rules.experts, Cost(0.1, 0.1, 0.1, 10, 1))
-    findings: dict[tuple[int, str], str | Finding] = {(0, "d"): finding}
+    findings = {(0, "d"): finding}
     findings |= {(0, expert): label for expert, label in others.items()}
     line = VirtualLine(rules, costs, pools_of(1, 100), findings=findings)
     line.arrive(0.0, "R")
@@ -87,7 +86,7 @@ FOLLOWED = "then: {joint: p, mark: q, bridge: NG, smudge: REVIEW, none: OK}"
         ("min_score: 0.5, " + FOLLOWED, {"joint": 0.9, "mark": 0.3}, {"p": "bad"}, "NG"),
     ],
 )
-def test_the_worst_box_decides(judging: str, seen: dict[str, float], said: dict[str, str], verdict: str) -> None:
+def test_the_worst_box_decides(judging, seen, said, verdict):
     rules = board(judging.replace(", then", "\n    then").replace("min_score: 0.5, ", "min_score: 0.5\n    "))
     assert inspected(rules, saw(**seen), **said) is Verdict[verdict]
 
@@ -99,14 +98,12 @@ OUTCOMES = st.fixed_dictionaries(
 
 
 @given(seen=SCORES, outcomes=OUTCOMES, least=st.sampled_from([0.0, 0.5]))
-def test_whatever_is_seen_no_box_makes_a_verdict_better(
-    seen: dict[str, float], outcomes: dict[str, str], least: float
-) -> None:
+def test_whatever_is_seen_no_box_makes_a_verdict_better(seen, outcomes, least):
     then = ", ".join(f"{label}: {outcome}" for label, outcome in outcomes.items())
     rules = board(f"min_score: {least}\n    then: {{{then}}}")
     root = rules.components["R"].root
 
-    def verdict(labels: dict[str, float]) -> Verdict:
+    def verdict(labels):
         decided = rules.router.next(root, saw(**labels)).verdict
         assert decided is not None
         return decided
@@ -122,7 +119,7 @@ def test_whatever_is_seen_no_box_makes_a_verdict_better(
 
 @pytest.mark.parametrize("label", [None, "joint", "bridge"])
 @pytest.mark.parametrize("score", [math.nan, 0.4, -math.inf])
-def test_a_score_that_is_not_believed_is_never_ok(label: str | None, score: float) -> None:
+def test_a_score_that_is_not_believed_is_never_ok(label, score):
     rules = board("reject: [bridge]\n    min_score: 0.5\n    then: {none: OK}")
     finding = Finding("d", "fp32", label or NOTHING, score)
     assert inspected(rules, finding) is Verdict.REVIEW
@@ -145,13 +142,13 @@ def test_a_score_that_is_not_believed_is_never_ok(label: str | None, score: floa
         ("reject: [bridge]\n    min_score: nan", "'nan'"),
     ],
 )
-def test_rules_that_would_hide_a_defect_are_refused(judging: str, words: str) -> None:
+def test_rules_that_would_hide_a_defect_are_refused(judging, words):
     with pytest.raises(RulesError) as caught:
         board(judging)
     assert [word for word in words.split("|") if word not in str(caught.value)] == []
 
 
-def test_a_step_may_say_ok_of_what_its_expert_rejects_and_that_holds_there_alone() -> None:
+def test_a_step_may_say_ok_of_what_its_expert_rejects_and_that_holds_there_alone():
     text = BOARD.replace("{judging}", "reject: [bridge]\n    then: {none: NG}")
     rules = rules_from(text + "  S: {inspect: d, then: {bridge: OK}}\n")
     verdicts = [rules.router.next(rules.components[name].root, saw(joint=0.9, bridge=0.8)).verdict for name in "RS"]
@@ -159,7 +156,7 @@ def test_a_step_may_say_ok_of_what_its_expert_rejects_and_that_holds_there_alone
     assert rules.experts["d"].reject == {"bridge"}
 
 
-def test_a_weak_box_that_another_step_rejects_hides_no_clear_one_that_leads_to_the_same() -> None:
+def test_a_weak_box_that_another_step_rejects_hides_no_clear_one_that_leads_to_the_same():
     text = BOARD.replace("{judging}", "min_score: 0.5\n    reject: [bridge, smudge]\n    then: {none: NG}")
     rules = rules_from(text + "  S: {inspect: d, then: {joint: p, bridge: p, mark: p, smudge: p}}\n")
     seen = Finding("d", "fp32", "bridge", 0.3, (Box("joint", 0.9, (0, 0, 1, 1)), Box("bridge", 0.3, (0, 0, 1, 1))))
@@ -168,14 +165,14 @@ def test_a_weak_box_that_another_step_rejects_hides_no_clear_one_that_leads_to_t
     assert decision.verdict is None
 
 
-def test_what_any_step_holds_against_a_part_is_told_before_better_scored_boxes() -> None:
+def test_what_any_step_holds_against_a_part_is_told_before_better_scored_boxes():
     text = BOARD.replace("{judging}", "reject: [bridge]\n    then: {none: NG}")
     rules = rules_from(text + "  S: {inspect: d, then: {smudge: REVIEW}}\n")
     assert rules.experts["d"].reject == {"bridge", "smudge"}
 
 
 @pytest.mark.parametrize("entry", ["", "then: {none: REVIEW}"])
-def test_a_detector_that_says_nothing_of_nothing_is_refused_by_its_kind(entry: str) -> None:
+def test_a_detector_that_says_nothing_of_nothing_is_refused_by_its_kind(entry):
     rules = board(f"reject: [bridge]\n    {entry}")
     if entry:
         rules.check_detectors(["d", "p", "q"])

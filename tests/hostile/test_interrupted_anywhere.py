@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dis import opname
 from functools import cache, partial
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any
 
 import pytest
 from quick_line import LIGHT, QuickDevice, quick
@@ -31,25 +29,25 @@ class Strike:
     With `everywhere` also in what our code calls of the standard library. `came` counts the bytecodes or lines so far.
     """
 
-    def __init__(self, number: int, event: str = "opcode", *, everywhere: bool = True) -> None:
+    def __init__(self, number, event="opcode", *, everywhere=True):
         self.number, self._event, self._everywhere, self.came = number, event, everywhere, 0
 
-    def __enter__(self) -> "Strike":
+    def __enter__(self):
         self._before = sys.gettrace()
         sys.settrace(self._called)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error):
         sys.settrace(self._before)
 
-    def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
+    def _called(self, frame, event, argument):
         name = frame.f_code.co_filename
         if name == __file__ or not (self._everywhere or name.startswith(OURS)):
             return None
         frame.f_trace_opcodes = self._event == "opcode"
         return self._met
 
-    def _met(self, frame: FrameType, event: str, argument: Any) -> Any:
+    def _met(self, frame, event, argument):
         if event == self._event and not (event == "opcode" and _keeps_books(frame)):
             self.came += 1
             if self.came == self.number:
@@ -63,15 +61,15 @@ tracer raises there leaves another exception as the one that is handled, or a wr
 
 
 @cache
-def _bytecodes(code: CodeType) -> bytes:
+def _bytecodes(code):
     return code.co_code
 
 
-def _keeps_books(frame: FrameType) -> bool:
+def _keeps_books(frame):
     return opname[_bytecodes(frame.f_code)[frame.f_lasti]] in BOOKS
 
 
-def ends(call: Callable[[], object], seconds: float = 20.0) -> bool:
+def ends(call, seconds=20.0):
     """Make a call on another thread; return whether it comes to an end."""
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
@@ -79,7 +77,7 @@ def ends(call: Callable[[], object], seconds: float = 20.0) -> bool:
     return not thread.is_alive()
 
 
-def struck_at(number: int, event: str, call: Callable[[], object], *, everywhere: bool = True) -> bool:
+def struck_at(number, event, call, *, everywhere=True):
     """Make a call that is struck once; return whether it came to that."""
     strike = Strike(number, event, everywhere=everywhere)
     try:
@@ -93,7 +91,7 @@ def struck_at(number: int, event: str, call: Callable[[], object], *, everywhere
     return strike.came >= number
 
 
-async def awaited(line: Inspector) -> None:
+async def awaited(line):
     await line.inspect(LIGHT, "C")
 
 
@@ -117,9 +115,7 @@ WAYS: dict[str, Callable[[Inspector], object]] = {
 )
 # A coroutine that is struck as it is dropped says so to nobody.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_line_goes_on_and_ends_after_an_exception_anywhere_in_a_call(
-    tiny: tuple[Path, Path], way: str, event: str
-) -> None:
+def test_a_line_goes_on_and_ends_after_an_exception_anywhere_in_a_call(tiny, way, event):
     """Only two places, so that a place that stays taken stops the line after the second."""
     call = WAYS[way]
     line = quick(tiny, QuickDevice(), inbox=2)
@@ -136,7 +132,7 @@ def test_a_line_goes_on_and_ends_after_an_exception_anywhere_in_a_call(
 
 
 @pytest.mark.parametrize("event", ["line", "opcode"])
-def test_room_for_decoding_is_given_back_after_an_exception_anywhere(event: str) -> None:
+def test_room_for_decoding_is_given_back_after_an_exception_anywhere(event):
     admission, number = Admission(1, 10), 1
     while struck_at(number, event, lambda: admission.within(3, lambda: None)):
         assert ends(lambda: admission.within(10, lambda: None), 5), f"after {event} {number}"
@@ -146,7 +142,7 @@ def test_room_for_decoding_is_given_back_after_an_exception_anywhere(event: str)
 
 
 @pytest.mark.parametrize("event", ["line", "opcode"])
-def test_who_waits_in_the_queue_is_let_in_after_an_exception_anywhere_in_the_call_of_who_leaves(event: str) -> None:
+def test_who_waits_in_the_queue_is_let_in_after_an_exception_anywhere_in_the_call_of_who_leaves(event):
     number, is_struck = 1, True
     while is_struck:
         admission = Admission(1, 10)
@@ -159,7 +155,7 @@ def test_who_waits_in_the_queue_is_let_in_after_an_exception_anywhere_in_the_cal
         number += 1
 
 
-def enter_both_and_leave(inside: Ticket, waiting: Ticket) -> None:
+def enter_both_and_leave(inside, waiting):
     """Let the second of two tickets in by leaving with the first."""
     try:
         inside.enter()

@@ -1,12 +1,8 @@
 """Kinds by dotted path: what is not allowed is never imported, and a kind that fails gives a sentence."""
 
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from tiny_line import Call
 
 from coe import Inspector, Picture
 from coe.board import rules
@@ -120,7 +116,7 @@ MODULES = {
 
 
 @pytest.fixture(autouse=True)
-def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def foreign(tmp_path, monkeypatch):
     """Packages of a user's on the path; importing that which nobody allows leaves a mark, whose path this is."""
     folder = tmp_path / "packages"
     (folder / PACKAGE).mkdir(parents=True)
@@ -167,7 +163,7 @@ SPELLINGS = {
 
 
 @pytest.mark.parametrize("name", SPELLINGS.values(), ids=SPELLINGS)
-def test_a_path_that_is_none_is_refused_by_how_it_is_written(name: str) -> None:
+def test_a_path_that_is_none_is_refused_by_how_it_is_written(name):
     known = set(sys.modules)
     with pytest.raises(ConfigError, match=r"is not written like package\.module:NAME") as refused:
         kinds.resolve(name, ["line7", "os", "a", "evil"])
@@ -177,7 +173,7 @@ def test_a_path_that_is_none_is_refused_by_how_it_is_written(name: str) -> None:
 
 
 @pytest.mark.parametrize(("gone", "instead"), [("good", "patch"), ("patch-resnet18", "patch")])
-def test_a_kind_of_before_names_the_kind_to_train_instead(gone: str, instead: str) -> None:
+def test_a_kind_of_before_names_the_kind_to_train_instead(gone, instead):
     with pytest.raises(ConfigError, match=f"'{gone}' .* '{instead}'.*coe-experts train"):
         kinds.resolve(gone)
 
@@ -187,7 +183,7 @@ CODE = ["subprocess:Popen", "this:s", "os:_exit", "antigravity:fly", "builtins:e
 
 @pytest.mark.parametrize("name", [*CODE, f"{MARK}:Good"])
 @pytest.mark.parametrize("allowed", [(), ("refused",), ("refused_kinds.inner",), (PACKAGE,)], ids=str)
-def test_what_is_not_allowed_is_not_imported(name: str, allowed: tuple[str, ...], foreign: Path, capsys: Any) -> None:
+def test_what_is_not_allowed_is_not_imported(name, allowed, foreign, capsys):
     package = name.partition(":")[0].partition(".")[0]
     with pytest.raises(ConfigError, match=f"give --allow-kind {package} "):
         kinds.resolve(name, allowed)
@@ -199,7 +195,7 @@ NO_PACKAGES = ["line7", 3, None, [3], [""], ["a b"], [".a"], ["a:b"], ["a/b"], [
 
 
 @pytest.mark.parametrize("allowed", NO_PACKAGES, ids=repr)
-def test_what_is_no_package_allows_nothing(allowed: Any) -> None:
+def test_what_is_no_package_allows_nothing(allowed):
     with pytest.raises(ConfigError, match=r"give a list of packages|is not the name of a package"):
         packages(allowed)
 
@@ -238,7 +234,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize(("path", "says"), FAULTS.items(), ids=FAULTS)
-def test_an_allowed_kind_that_cannot_be_had_gets_a_sentence(path: str, says: str) -> None:
+def test_an_allowed_kind_that_cannot_be_had_gets_a_sentence(path, says):
     with pytest.raises(ConfigError) as refused:
         kinds.resolve(f"{PACKAGE}.{path}", [PACKAGE])
     assert says in str(refused.value)
@@ -247,12 +243,12 @@ def test_an_allowed_kind_that_cannot_be_had_gets_a_sentence(path: str, says: str
 
 
 @pytest.mark.parametrize("allowed", [PACKAGE, f"{PACKAGE}.good"])
-def test_an_allowed_kind_is_taken_as_a_class_or_ready_made(allowed: str) -> None:
+def test_an_allowed_kind_is_taken_as_a_class_or_ready_made(allowed):
     for attribute in ("Good", "good"):
         assert kinds.resolve(f"{PACKAGE}.good:{attribute}", [allowed]).task == "classify"
 
 
-def test_the_path_of_an_installed_entry_point_needs_no_leave() -> None:
+def test_the_path_of_an_installed_entry_point_needs_no_leave():
     assert kinds.resolve("experts.resnet:resnet18") is kinds.resolve("resnet18")
     with pytest.raises(ConfigError, match="give --allow-kind experts "):
         kinds.resolve("experts.resnet:ResNet")
@@ -269,12 +265,12 @@ components:
 """
 
 
-def mixed(tmp_path: Path, other: str) -> tuple[Path, Path]:
+def mixed(tmp_path, other):
     """A board of a good kind and another one, and its store."""
     board, store = tmp_path / "mixed.yaml", tmp_path / "store"
     board.write_text(BOARD.format(other=other))
     chosen = rules.load(board).experts
-    good: Any = kinds.resolve(chosen["good"].kind, [PACKAGE])
+    good = kinds.resolve(chosen["good"].kind, [PACKAGE])
     state = good.skeleton(chosen["good"]).state_dict()
     for expert in chosen.values():
         Store(store).put(expert.weights, kind=expert.kind, labels=expert.labels, input_size=32, state=state)
@@ -282,7 +278,7 @@ def mixed(tmp_path: Path, other: str) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("other", ["NoNetwork", "Leaving", "Failing"])
-def test_a_kind_that_fails_fails_its_images_alone(tmp_path: Path, pictures: list[Picture], other: str) -> None:
+def test_a_kind_that_fails_fails_its_images_alone(tmp_path, pictures, other):
     board, store = mixed(tmp_path, other)
     shown = [Picture(pictures[n].image, "AB"[n % 2], name=f"{n}") for n in range(6)]
     with Inspector(board, store=store, memory="100MB", profile=None, allow_kinds=[PACKAGE]) as line:
@@ -297,7 +293,7 @@ def test_a_kind_that_fails_fails_its_images_alone(tmp_path: Path, pictures: list
 
 
 @pytest.mark.parametrize("other", ["Quitting", "Leaving", "NoNetwork", "Failing"])
-def test_measuring_a_kind_that_fails_ends_nothing(tmp_path: Path, other: str) -> None:
+def test_measuring_a_kind_that_fails_ends_nothing(tmp_path, other):
     board, store = mixed(tmp_path, other)
     expert = rules.load(board).experts["other"]
     device = CpuDevice(Store(store), {expert.kind: kinds.resolve(expert.kind, [PACKAGE])}, 1)
@@ -306,7 +302,7 @@ def test_measuring_a_kind_that_fails_ends_nothing(tmp_path: Path, other: str) ->
     device.prepare([expert])
 
 
-def test_the_commands_ask_for_leave(tmp_path: Path, call: Call) -> None:
+def test_the_commands_ask_for_leave(tmp_path, call):
     board, store = mixed(tmp_path, "Good")
     images = tmp_path / "images"
     (images / "A").mkdir(parents=True)
@@ -324,7 +320,7 @@ def test_the_commands_ask_for_leave(tmp_path: Path, call: Call) -> None:
 
 
 @pytest.mark.parametrize("kind", ["subprocess:Popen", ":x", "../evil:K", f"{MARK}:Good", ""])
-def test_a_kind_in_a_board_file_is_refused_with_status_2(tmp_path: Path, call: Call, foreign: Path, kind: str) -> None:
+def test_a_kind_in_a_board_file_is_refused_with_status_2(tmp_path, call, foreign, kind):
     board, images = tmp_path / "b.yaml", tmp_path / "images"
     (images / "A").mkdir(parents=True)
     (images / "A" / "a.png").write_bytes(b"")
@@ -336,9 +332,7 @@ def test_a_kind_in_a_board_file_is_refused_with_status_2(tmp_path: Path, call: C
     assert not foreign.exists()
 
 
-def test_a_package_in_the_working_folder_is_found_once_it_is_allowed(
-    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_package_in_the_working_folder_is_found_once_it_is_allowed(tmp_path, call, monkeypatch):
     (tmp_path / "kinds_at_hand.py").write_text("raise RuntimeError('it was found')")
     (tmp_path / "x.safetensors").write_bytes(b"")
     monkeypatch.chdir(tmp_path)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 from rich.text import Text
-from tiny_line import Call
 
 from coe.cli import common, experts_command
 from coe.cli import inspect as inspect_cli
@@ -70,27 +69,27 @@ Screen = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def screen(monkeypatch: pytest.MonkeyPatch, capsys: Screen) -> Screen:
+def screen(monkeypatch, capsys):
     """Standard output and standard error, wide and without colours."""
     monkeypatch.setenv("COLUMNS", "200")
     return capsys
 
 
-def text_of(screen: Screen) -> str:
+def text_of(screen):
     told = "".join(screen.readouterr())
     assert is_visible(told), "a terminal would obey this"
     return told
 
 
 @names
-def test_what_is_visible_is_left_and_the_rest_is_escaped(name: str, shown: str) -> None:
+def test_what_is_visible_is_left_and_the_rest_is_escaped(name, shown):
     assert visible(name) == shown
     visible(name).encode("utf-8")
     assert is_visible(name) == (name in (shown, "a\nb"))
 
 
 @names
-def test_a_sentence_says_a_name_as_it_is(name: str, shown: str, screen: Screen) -> None:
+def test_a_sentence_says_a_name_as_it_is(name, shown, screen):
     common.out.print(f"left alone: {name}", soft_wrap=True)
     common.complain(f"{name}: no such file")
     common.err.print(styled(("late:", "yellow"), f" {name}"), soft_wrap=True)
@@ -100,7 +99,7 @@ def test_a_sentence_says_a_name_as_it_is(name: str, shown: str, screen: Screen) 
 
 
 @names
-def test_a_table_shows_names_in_columns_that_stand_straight(name: str, shown: str, screen: Screen) -> None:
+def test_a_table_shows_names_in_columns_that_stand_straight(name, shown, screen):
     table = Table(box=None, pad_edge=False)
     table.add_column(name)
     table.add_column("end")
@@ -114,7 +113,7 @@ def test_a_table_shows_names_in_columns_that_stand_straight(name: str, shown: st
 
 
 @names
-def test_a_bar_says_a_name_as_it_is(name: str, shown: str) -> None:
+def test_a_bar_says_a_name_as_it_is(name, shown):
     told = io.StringIO()
     shown_on = Console(width=200)
     shown_on.file = told
@@ -127,7 +126,7 @@ def test_a_bar_says_a_name_as_it_is(name: str, shown: str) -> None:
 
 
 @names
-def test_a_report_and_its_files_hold_a_name_whole(name: str, shown: str, tmp_path: Path) -> None:
+def test_a_report_and_its_files_hold_a_name_whole(name, shown, tmp_path):
     held = name.encode("utf-8", "backslashreplace").decode()
     result = Result(Request(0, name, name, name, name), Verdict.NG, (Finding("e", "fp32", name, 0.5),), 0.1)
     failure = Failure(FailureKind.RUN, f"because of {name}")
@@ -147,7 +146,7 @@ def test_a_report_and_its_files_hold_a_name_whole(name: str, shown: str, tmp_pat
 @pytest.mark.parametrize(
     "name", ["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "{{ 7*7 }}", "</style>"]
 )
-def test_a_report_runs_nothing_that_a_name_says(name: str, tmp_path: Path) -> None:
+def test_a_report_runs_nothing_that_a_name_says(name, tmp_path):
     result = Result(Request(0, name, name, name, name), Verdict.NG, (Finding(name, "fp32", name, 0.5),), 0.1)
     tally = OutcomeCounts(ng=1)
     summary = Summary(RunFigures(name, strategy=name, started=name), tally, {name: tally}, {name: tally})
@@ -176,7 +175,7 @@ def test_a_report_runs_nothing_that_a_name_says(name: str, tmp_path: Path) -> No
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_arguments_are_repeated_as_they_are(call: Call, command: object, arguments: tuple[str, ...], name: str) -> None:
+def test_arguments_are_repeated_as_they_are(call, command, arguments, name):
     said = call(*(argument.format(name) if "{}" in argument else argument for argument in arguments), command=command)
     assert said.status == 2
     assert is_visible(said.err)
@@ -185,7 +184,7 @@ def test_arguments_are_repeated_as_they_are(call: Call, command: object, argumen
     assert "a fault of coe" not in said.words
 
 
-def test_json_for_programs_stays_json_whatever_the_names(screen: Screen) -> None:
+def test_json_for_programs_stays_json_whatever_the_names(screen):
     told = {"labels": ["\x9b31m", "ü", "[/x]", "\u202e"]}
     common.out.print_json(json.dumps(told, ensure_ascii=False))
     assert json.loads(text_of(screen)) == told

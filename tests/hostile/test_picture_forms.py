@@ -2,7 +2,7 @@
 
 import io
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import cv2
@@ -23,14 +23,14 @@ SMOOTH = (SMOOTH - SMOOTH.min()) / (SMOOTH.max() - SMOOTH.min())
 Array = np.ndarray[Any, Any]
 
 
-def samples(channels: int, dtype: Any, least: float = 0) -> Array:
+def samples(channels, dtype, least=0):
     """Smooth noise of all values of a type from `least` on; (H, W) for one channel."""
     top = 1.999 if dtype is bool else np.iinfo(dtype).max if np.issubdtype(dtype, np.integer) else 1
     array = (least + SMOOTH[..., :channels] * (top - least)).astype(dtype)
     return array[..., 0] if channels == 1 else array
 
 
-def seen(array: Array, white_is_zero: bool = False, alpha: str = "") -> Array:
+def seen(array, white_is_zero=False, alpha=""):
     """What experts see: RGB, the high byte of 16 bits, alpha over white."""
     if array.dtype == bool:
         array = array.astype(np.uint8) * 255
@@ -48,13 +48,13 @@ def seen(array: Array, white_is_zero: bool = False, alpha: str = "") -> Array:
     return (rgb * opaque + 255 * (255 - opaque) + 127) // 255
 
 
-def tiff(array: Array, **options: Any) -> bytes:
+def tiff(array, **options):
     data = io.BytesIO()
     tifffile.imwrite(data, array, metadata=None, **options)
     return data.getvalue()
 
 
-def premultiplied(channels: int, dtype: Any) -> Array:
+def premultiplied(channels, dtype):
     array = samples(channels, dtype)
     array[..., :-1] = np.minimum(array[..., :-1], array[..., -1:])
     return array
@@ -94,7 +94,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_tiff_of_tifffile_gives_its_pixels(layout: str, way: str) -> None:
+def test_a_tiff_of_tifffile_gives_its_pixels(layout, way):
     array, photometric, alpha = LAYOUTS[layout]
     if way == "predicted" and array.dtype == bool:
         pytest.skip("bits are not predicted")
@@ -108,24 +108,24 @@ def test_a_tiff_of_tifffile_gives_its_pixels(layout: str, way: str) -> None:
 
 @pytest.mark.parametrize("channels", [3, 4])
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_a_tiff_of_planes_gives_its_pixels(dtype: type, channels: int) -> None:
+def test_a_tiff_of_planes_gives_its_pixels(dtype, channels):
     for way in WAYS.values():
         assert (decode(planes(channels, dtype, **way)) == seen(samples(channels, dtype), alpha="unassalpha")).all()
 
 
-def planes(channels: int, dtype: Any, photometric: str = "rgb", **options: Any) -> bytes:
+def planes(channels, dtype, photometric="rgb", **options):
     extra = ("unassalpha",) * (channels - (3 if photometric == "rgb" else 1))
     array = samples(channels, dtype).transpose(2, 0, 1)
     return tiff(array, photometric=photometric, planarconfig="separate", extrasamples=extra, **options)
 
 
-def pillow(form: str, mode: str = "RGB", **options: Any) -> bytes:
+def pillow(form, mode="RGB", **options):
     data = io.BytesIO()
     Image.fromarray(samples(3, np.uint8)).convert(mode).save(data, form, **options)
     return data.getvalue()
 
 
-def opencv(ending: str, array: Array, *options: int) -> bytes:
+def opencv(ending, array, *options):
     return cv2.imencode(ending, array, options)[1].tobytes()
 
 
@@ -135,7 +135,7 @@ RGBA, WIDE_RGBA = samples(4, "u1"), samples(4, "u2")
 BGRA, WIDE_BGRA = RGBA[..., [2, 1, 0, 3]], WIDE_RGBA[..., [2, 1, 0, 3]]
 
 
-def tagged(data: bytes, others: dict[int, int]) -> bytes:
+def tagged(data, others):
     """A little-endian TIFF in which tags have other numbers."""
     changed = bytearray(data)
     with tifffile.TiffFile(io.BytesIO(data)) as file:
@@ -208,7 +208,7 @@ REFUSED: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_whole_file_of_another_form_is_called_unsupported(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_whole_file_of_another_form_is_called_unsupported(name, capfd):
     data = REFUSED[name]()
     capfd.readouterr()  # what libraries say while they write
     with pytest.raises(UnsupportedImage) as refused:
@@ -218,12 +218,12 @@ def test_a_whole_file_of_another_form_is_called_unsupported(name: str, capfd: py
     assert capfd.readouterr() == ("", "")
 
 
-def reversed_fax() -> bytes:
+def reversed_fax():
     """A TIFF as GraphicsMagick and scanners write it: the first pixel of a byte lies in its lowest bit."""
     return reversed_bits(bilevel("TIFF", compression="group4", tiffinfo={266: 1}))
 
 
-def reversed_bits(whole: bytes) -> bytes:
+def reversed_bits(whole):
     data = bytearray(whole)
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         page = file.pages[0]
@@ -236,7 +236,7 @@ def reversed_bits(whole: bytes) -> bytes:
     return bytes(data)
 
 
-def twelve_bits() -> bytes:
+def twelve_bits():
     """A TIFF of 12 bits, with LZW: tifffile writes it without, and another writer's codes are put in."""
     packed = tiff(WIDE_GREY >> 4, photometric="minisblack", bitspersample=12)
     with tifffile.TiffFile(io.BytesIO(packed)) as file:
@@ -250,7 +250,7 @@ def twelve_bits() -> bytes:
     return bytes(data)
 
 
-def inks(array: Array) -> Array:
+def inks(array):
     """What experts see of four inks."""
     cyan_to_black = (array >> 8).astype(np.uint8)
     return np.asarray(Image.fromarray(cyan_to_black, "CMYK").convert("RGB"))
@@ -315,14 +315,14 @@ EXACT: dict[str, tuple[Callable[[], bytes], Array]] = {
 }
 
 
-def bilevel(form: str, **options: Any) -> bytes:
+def bilevel(form, **options):
     data = io.BytesIO()
     Image.fromarray(GREY > 127).save(data, form, **options)
     return data.getvalue()
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_a_lossless_file_gives_its_pixels(name: str) -> None:
+def test_a_lossless_file_gives_its_pixels(name):
     written, wanted = EXACT[name]
     assert (decode(written()) == wanted).all()
 
@@ -345,12 +345,12 @@ LOSSY: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("name", LOSSY)
-def test_a_jpeg_gives_the_pixels_that_another_decoder_gives(name: str) -> None:
+def test_a_jpeg_gives_the_pixels_that_another_decoder_gives(name):
     data = LOSSY[name]()
     assert np.abs(decode(data) - seen(imagecodecs.jpeg8_decode(data))).max() <= 2
 
 
-def bmp(bits: int, rows: Array, masks: tuple[int, ...] = (), colours: Array | None = None, header: int = 40) -> bytes:
+def bmp(bits, rows, masks=(), colours=None, header=40):
     """A BMP of rows of packed bytes, from the bottom up."""
     stride = (WIDTH * bits + 31) // 32 * 4
     body = b"".join(row.tobytes().ljust(stride, b"\0") for row in rows[::-1])
@@ -366,13 +366,13 @@ def bmp(bits: int, rows: Array, masks: tuple[int, ...] = (), colours: Array | No
     return b"BM" + struct.pack("<IHHI", at + len(body), 0, 0, at) + info + palette + body
 
 
-def packed(indices: Array, bits: int) -> Array:
+def packed(indices, bits):
     return np.packbits(
         np.unpackbits(indices.astype("u1")[..., None], axis=2)[..., 8 - bits :].reshape(HEIGHT, -1), axis=1
     )
 
 
-def bmps() -> Iterator[tuple[str, bytes, Array]]:
+def bmps():
     bgrx = np.dstack([RGB[..., ::-1], np.full((HEIGHT, WIDTH), 40, np.uint8)])
     alpha, ordinary = samples(1, np.uint8, least=20), (0xFF0000, 0xFF00, 0xFF)
     yield "24", bmp(24, RGB[..., ::-1].copy()), RGB
@@ -398,7 +398,7 @@ BMPS = {name: (data, wanted) for name, data, wanted in bmps()}
 
 
 @pytest.mark.parametrize("name", BMPS)
-def test_a_bmp_gives_its_pixels(name: str) -> None:
+def test_a_bmp_gives_its_pixels(name):
     data, wanted = BMPS[name]
     assert (decode(data) == wanted).all()
 
@@ -413,14 +413,14 @@ def test_a_bmp_gives_its_pixels(name: str) -> None:
         *(bmp(8, GREY, colours=np.zeros((256, 3)))[:30] + bytes([scheme]) + bytes(2000) for scheme in (1, 2, 4, 5, 6)),
     ],
 )
-def test_a_bmp_that_pillow_reads_wrongly_or_not_is_refused(data: bytes) -> None:
+def test_a_bmp_that_pillow_reads_wrongly_or_not_is_refused(data):
     with pytest.raises(UnsupportedImage):
         decode(data)
 
 
 @pytest.mark.parametrize("mode", ["LA", "RGBA"])
 @pytest.mark.parametrize("alpha", [0, 5])
-def test_a_picture_of_which_nothing_is_visible_is_refused(mode: str, alpha: int) -> None:
+def test_a_picture_of_which_nothing_is_visible_is_refused(mode, alpha):
     picture = Image.fromarray(RGB).convert(mode)
     picture.putalpha(alpha)
     for form in ("PNG", "TIFF"):
@@ -432,7 +432,7 @@ def test_a_picture_of_which_nothing_is_visible_is_refused(mode: str, alpha: int)
         decode(np.asarray(picture.convert("RGBA")))
 
 
-def test_other_ways_to_hide_all_are_refused_too() -> None:
+def test_other_ways_to_hide_all_are_refused_too():
     bgra = np.dstack([RGB, np.zeros_like(GREY)])
     wide = np.dstack([WIDE_RGB, np.full_like(WIDE_GREY, 200)])
     hidden = [
@@ -450,7 +450,7 @@ def test_other_ways_to_hide_all_are_refused_too() -> None:
     assert decode(bgra).shape == (HEIGHT, WIDTH, 3)
 
 
-def test_a_tiff_whose_strips_lack_rows_is_damaged() -> None:
+def test_a_tiff_whose_strips_lack_rows_is_damaged():
     data = bytearray(tiff(GREY, photometric="minisblack", rowsperstrip=5))
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         counts = file.pages[0].tags[279]
@@ -459,7 +459,7 @@ def test_a_tiff_whose_strips_lack_rows_is_damaged() -> None:
         decode(bytes(data))
 
 
-def test_damage_in_a_compressed_tiff_is_raised_and_written_nowhere(capfd: pytest.CaptureFixture[str]) -> None:
+def test_damage_in_a_compressed_tiff_is_raised_and_written_nowhere(capfd):
     for compression in ("lzw", "zlib", "packbits", "zstd", "lzma"):
         whole = tiff(RGB, photometric="rgb", compression=compression)
         with tifffile.TiffFile(io.BytesIO(whole)) as file:
@@ -470,7 +470,7 @@ def test_damage_in_a_compressed_tiff_is_raised_and_written_nowhere(capfd: pytest
 
 
 @pytest.mark.parametrize("way", ["as it is", "lzw"])
-def test_pillows_own_limit_of_pixels_does_not_bite(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pillows_own_limit_of_pixels_does_not_bite(way, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     for data in (tiff(RGB, photometric="rgb", **WAYS[way]), pillow("PNG"), pillow("BMP"), pillow("JPEG")):
         assert decode(data).shape == (HEIGHT, WIDTH, 3)
@@ -483,14 +483,14 @@ PROVED = ("zlib", "packbits", "lzw", "lzma")
 
 @pytest.mark.parametrize("compression", PROVED)
 @pytest.mark.parametrize("name", ["zeros", "noise", "a piece less", "a piece more"])
-def test_a_compressed_tiff_whose_lengths_or_checksums_do_not_fit_is_refused(compression: str, name: str) -> None:
+def test_a_compressed_tiff_whose_lengths_or_checksums_do_not_fit_is_refused(compression, name):
     """libtiff drops what it cannot decode, and the picture is black there, or shifted."""
     rng = np.random.default_rng(5)
     y, x = np.mgrid[0:240, 0:320]
     wave = 127 + 90 * np.sin(x / 17) + 30 * np.cos(y / 11)
     picture = (wave + rng.normal(0, 6, wave.shape)).clip(1, 254).astype(np.uint8)
     whole = tiff(picture, photometric="minisblack", compression=compression, rowsperstrip=16)
-    changes: dict[str, Callable[[bytes, int], bytes]] = {
+    changes = {
         "zeros": lambda data, at: data[:at] + bytes(256) + data[at + 256 :],
         "noise": lambda data, at: data[:at] + rng.bytes(256) + data[at + 256 :],
         "a piece less": lambda data, at: data[:at] + data[at + 256 :] + data[-256:],
@@ -509,7 +509,7 @@ def test_a_compressed_tiff_whose_lengths_or_checksums_do_not_fit_is_refused(comp
 
 @pytest.mark.parametrize("compression", ["", "packbits", "lzw", "zlib", "zstd", "lzma"])
 @pytest.mark.parametrize("change", [-1, 1])
-def test_a_strip_with_too_many_rows_or_too_few_is_damaged(compression: str, change: int) -> None:
+def test_a_strip_with_too_many_rows_or_too_few_is_damaged(compression, change):
     """tifffile cuts off what is too long, and fills in what is missing; a last strip may be filled up."""
     options = {"compression": compression} if compression else {}
     rows = {"photometric": "minisblack", "rowsperstrip": 16, **options}
@@ -531,7 +531,7 @@ def test_a_strip_with_too_many_rows_or_too_few_is_damaged(compression: str, chan
 
 
 @pytest.mark.parametrize("wrong", [b"\1", bytes(4)])
-def test_a_checksum_of_deflate_counts(wrong: bytes) -> None:
+def test_a_checksum_of_deflate_counts(wrong):
     data = tiff(GREY, photometric="minisblack", compression="zlib")
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         end = file.pages[0].dataoffsets[0] + file.pages[0].databytecounts[0]
@@ -539,7 +539,7 @@ def test_a_checksum_of_deflate_counts(wrong: bytes) -> None:
         decode(data[: end - len(wrong)] + wrong + data[end:])
 
 
-def test_a_tile_takes_no_more_memory_than_its_picture_and_a_little() -> None:
+def test_a_tile_takes_no_more_memory_than_its_picture_and_a_little():
     data = bytearray(tiff(RGB, photometric="rgb", tile=(64, 64), compression="zlib"))
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         width, height = (file.pages[0].tags[tag] for tag in (322, 323))

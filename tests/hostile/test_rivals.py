@@ -5,7 +5,7 @@ from collections import Counter
 import cv2
 import numpy as np
 import pytest
-from contact_rows import Case, case_of
+from contact_rows import case_of
 
 from coe.comparing.comparison import compare
 from coe.comparing.motion import OPENING
@@ -14,7 +14,7 @@ LEAST = 32
 """Grey levels: less than any expert calls."""
 
 
-def says(picture: np.ndarray, reference: np.ndarray) -> str:
+def says(picture, reference):
     """Return whether a picture is in doubt, differs, or is like its reference."""
     comparison = compare(picture, reference)
     if comparison.difference is None:
@@ -23,7 +23,7 @@ def says(picture: np.ndarray, reference: np.ndarray) -> str:
     return "differs" if cv2.countNonZero(lasting) else "alike"
 
 
-def counted(seeds: range, largest: int = 520) -> tuple[Counter[str], list[int]]:
+def counted(seeds, largest=520):
     """Count what is said of bad and of good pictures; with the seeds of the bad ones that are like their reference."""
     said, silent = Counter[str](), list[int]()
     for seed in seeds:
@@ -37,18 +37,18 @@ def counted(seeds: range, largest: int = 520) -> tuple[Counter[str], list[int]]:
     return said, silent
 
 
-def view(case: Case) -> str:
+def view(case):
     return ("in view" if case.shows_all else "cut") + (", turned" if case.turned else "")
 
 
-def shares(said: Counter[str], view: str) -> float:
+def shares(said, view):
     """Return the share of good pictures that fit twice."""
     return said[f"good, {view}: fits twice"] / sum(
         count for name, count in said.items() if name.startswith(f"good, {view}:")
     )
 
 
-def test_no_contact_is_missing_bent_or_too_much_in_silence() -> None:
+def test_no_contact_is_missing_bent_or_too_much_in_silence():
     said, silent = counted(range(150))
     assert not silent
     assert said["bad: differs"] > said["bad: fits twice"] > 0
@@ -58,7 +58,7 @@ def test_no_contact_is_missing_bent_or_too_much_in_silence() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("thousand", range(7))
-def test_of_5000_defects_none_passes_in_silence(thousand: int) -> None:
+def test_of_5000_defects_none_passes_in_silence(thousand):
     first = 1000 * (thousand + 1)
     said, silent = counted(range(first, first + 1000))
     assert not silent

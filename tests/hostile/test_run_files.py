@@ -9,13 +9,12 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import idle_line
 import pytest
 from idle_line import PICTURES, IdleLine
 from tables import with_slow_rows
-from tiny_line import Call, Said
+from tiny_line import Said
 
 from coe.cli import inspect
 from coe.core import Verdict
@@ -28,27 +27,27 @@ Run = Callable[..., Said]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     idle_line.make(folder)
     return folder
 
 
 @pytest.fixture
-def place(made: Path, tmp_path: Path) -> Path:
+def place(made, tmp_path):
     """A board file, a store and six pictures to change, and no run yet."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
 
 @pytest.fixture
-def run(place: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(place, call, monkeypatch):
     class Line(IdleLine):
         pass
 
     monkeypatch.setattr(line_module, "Line", Line)
 
-    def command(*more: object, line: dict[str, Any] | None = None, out: object = "out") -> Said:
+    def command(*more, line=None, out="out"):
         for name, value in (line or {}).items():
             monkeypatch.setattr(Line, name, value)
         return call(
@@ -60,16 +59,16 @@ def run(place: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> Run:
     return command
 
 
-def rows(out: Path) -> list[dict[str, Any]]:
+def rows(out):
     return [json.loads(line) for line in (out / "results.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def summary(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+def summary(out):
+    found = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     return found
 
 
-def half(out: Path) -> None:
+def half(out):
     """Leave a run as a kill would: three results, no summary."""
     lines = (out / "results.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     (out / "results.jsonl").write_text("".join(lines[:3]), encoding="utf-8")
@@ -78,11 +77,11 @@ def half(out: Path) -> None:
 # What a run is bound to
 
 
-def other_weights(place: Path) -> None:
+def other_weights(place):
     idle_line.make(place, chance=1)
 
 
-def one_other_expert(place: Path) -> None:
+def one_other_expert(place):
     import torch
 
     Store(place / "store").put(
@@ -90,20 +89,20 @@ def one_other_expert(place: Path) -> None:
     )
 
 
-def no_expert(place: Path) -> None:
+def no_expert(place):
     shutil.rmtree(place / "store" / "idle" / "joint")
 
 
-def other_calibration(place: Path) -> None:
+def other_calibration(place):
     (place / "idle.calibration.yaml").write_text("board: idle\nexperts: {}\n")
 
 
-def other_rules(place: Path) -> None:
+def other_rules(place):
     with (place / "idle.yaml").open("a", encoding="utf-8") as file:
         file.write("# another version\n")
 
 
-def nothing(place: Path) -> None:
+def nothing(place):
     """Change nothing."""
 
 
@@ -127,14 +126,8 @@ def nothing(place: Path) -> None:
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_a_run_goes_on_with_nothing_else_than_it_began_with(
-    run: Run,
-    place: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    change: Callable[[Path], None],
-    options: tuple[str, ...],
-    sentence: str,
-    finished: bool,
-) -> None:
+    run, place, monkeypatch, change, options, sentence, finished
+):
     monkeypatch.chdir(place)
     run()
     if not finished:
@@ -148,7 +141,7 @@ def test_a_run_goes_on_with_nothing_else_than_it_began_with(
     assert {path.name: path.read_bytes() for path in (place / "out").iterdir()} == before
 
 
-def test_devices_on_which_other_variants_run_are_refused_before_a_picture_is_inspected(run: Run, place: Path) -> None:
+def test_devices_on_which_other_variants_run_are_refused_before_a_picture_is_inspected(run, place):
     manifest = place / "store" / "idle" / "body" / "manifest.json"
     row = json.loads(manifest.read_text())
     agreement = {"images": 9, "labels_equal": 1.0, "largest_score_difference": 0.0}
@@ -164,7 +157,7 @@ def test_devices_on_which_other_variants_run_are_refused_before_a_picture_is_ins
     assert run("--precision", "mixed", "--resume", line={"devices": ("cpu",)}).status == 0
 
 
-def test_a_finished_run_keeps_its_figures(run: Run, place: Path) -> None:
+def test_a_finished_run_keeps_its_figures(run, place):
     run()
     before = summary(place / "out")
     opened = IdleLine.opened
@@ -196,7 +189,7 @@ def test_a_finished_run_keeps_its_figures(run: Run, place: Path) -> None:
         b'{"board": ["idle"], "experts": {}}',
     ],
 )
-def test_a_damaged_run_json_is_never_believed(run: Run, place: Path, text: bytes) -> None:
+def test_a_damaged_run_json_is_never_believed(run, place, text):
     run()
     (place / "out" / "run.json").write_bytes(text)
     before = (place / "out" / "results.jsonl").read_bytes()
@@ -206,7 +199,7 @@ def test_a_damaged_run_json_is_never_believed(run: Run, place: Path, text: bytes
     assert (place / "out" / "results.jsonl").read_bytes() == before
 
 
-def damaged(**change: object) -> bytes:
+def damaged(**change):
     row = {
         **{"image": "x", "serial": "", "component": "A", "refdes": "", "verdict": "OK", "findings": []},
         **{"latency_s": 0.1, "late": False, "error": None},
@@ -215,7 +208,7 @@ def damaged(**change: object) -> bytes:
     return json.dumps(row).encode()
 
 
-def found_by(**change: object) -> bytes:
+def found_by(**change):
     finding = {"expert": "body", "variant": "fp32", "label": "ok", "score": 0.9, "boxes": [], **change}
     return damaged(findings=[finding])
 
@@ -252,7 +245,7 @@ def found_by(**change: object) -> bytes:
         fast=8,
     ),
 )
-def test_a_damaged_line_is_named_and_nothing_is_lost(run: Run, place: Path, line: bytes) -> None:
+def test_a_damaged_line_is_named_and_nothing_is_lost(run, place, line):
     run()
     path = place / "out" / "results.jsonl"
     first, *others = path.read_bytes().splitlines(keepends=True)
@@ -267,19 +260,19 @@ def test_a_damaged_line_is_named_and_nothing_is_lost(run: Run, place: Path, line
 # Places
 
 
-def pipe(path: Path) -> None:
+def pipe(path):
     os.mkfifo(path)
 
 
-def file(path: Path) -> None:
+def file(path):
     path.write_text("in the way")
 
 
-def folder(path: Path) -> None:
+def folder(path):
     (path / "in the way").mkdir(parents=True)
 
 
-def circle(path: Path) -> None:
+def circle(path):
     path.symlink_to(path.name)
 
 
@@ -296,9 +289,7 @@ def circle(path: Path) -> None:
         ("out/.run.json.tmp", folder),
     ],
 )
-def test_a_folder_that_cannot_take_a_run_is_refused_before_it(
-    run: Run, place: Path, where: str, what: Callable[[Path], None]
-) -> None:
+def test_a_folder_that_cannot_take_a_run_is_refused_before_it(run, place, where, what):
     (place / where).parent.mkdir(exist_ok=True)
     what(place / where)
     opened = IdleLine.opened
@@ -313,9 +304,7 @@ def test_a_folder_that_cannot_take_a_run_is_refused_before_it(
 
 @pytest.mark.parametrize("name", ["results.csv", "summary.json", "report.html", ".report.html.tmp"])
 @pytest.mark.parametrize("verdict", [Verdict.OK, Verdict.NG])
-def test_a_file_at_the_end_that_cannot_be_written_is_status_4(
-    run: Run, place: Path, name: str, verdict: Verdict
-) -> None:
+def test_a_file_at_the_end_that_cannot_be_written_is_status_4(run, place, name, verdict):
     folder(place / "out" / name)
     said = run(line={"verdict": verdict})
     assert said.status == 4
@@ -330,12 +319,10 @@ def test_a_file_at_the_end_that_cannot_be_written_is_status_4(
     "reason", with_slow_rows([errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS], fast=1)
 )
 @pytest.mark.parametrize("file_", ["results.jsonl", "results.csv", "run.json", "summary.json", "report.html"])
-def test_a_disk_that_fails_at_the_end_is_status_4_and_the_run_can_go_on(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, reason: int, file_: str
-) -> None:
+def test_a_disk_that_fails_at_the_end_is_status_4_and_the_run_can_go_on(run, place, monkeypatch, reason, file_):
     really, wrote = os.replace, []
 
-    def replace(old: Any, new: Any, **more: Any) -> None:
+    def replace(old, new, **more):
         wrote.append(Path(new).name)
         if Path(new).name == file_ and wrote.count("run.json") > 2:  # from `finish` on
             raise OSError(reason, os.strerror(reason))
@@ -354,12 +341,10 @@ def test_a_disk_that_fails_at_the_end_is_status_4_and_the_run_can_go_on(
     assert (place / "out" / "report.html").exists()
 
 
-def test_a_disk_that_is_full_in_the_middle_keeps_what_was_written(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_full_in_the_middle_keeps_what_was_written(run, place, monkeypatch):
     really, left = os.write, [900]
 
-    def write(number: int, data: Any) -> int:
+    def write(number, data):
         if left[0] <= 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         done = really(number, data[: left[0]])
@@ -377,12 +362,12 @@ def test_a_disk_that_is_full_in_the_middle_keeps_what_was_written(
 # Pictures that vanish or change
 
 
-def vanish(path: Path) -> None:
+def vanish(path):
     path.unlink()
 
 
-def into(change: Callable[[Path], None]) -> Callable[[Path], None]:
-    def replace(path: Path) -> None:
+def into(change):
+    def replace(path):
         path.unlink()
         change(path)
 
@@ -390,32 +375,32 @@ def into(change: Callable[[Path], None]) -> Callable[[Path], None]:
     return replace
 
 
-def empty(path: Path) -> None:
+def empty(path):
     path.write_bytes(b"")
 
 
-def cut(path: Path) -> None:
+def cut(path):
     path.write_bytes(path.read_bytes()[:-20])
 
 
-def grow(path: Path) -> None:
+def grow(path):
     path.write_bytes(path.read_bytes() + b"more")
 
 
-def swell(path: Path) -> None:
+def swell(path):
     os.truncate(path, 10**10)
 
 
-def swap(path: Path) -> None:
+def swap(path):
     path.write_bytes(path.with_name("R4__A.png").read_bytes())
 
 
-def device(path: Path) -> None:
+def device(path):
     path.unlink()
     path.symlink_to("/dev/zero")
 
 
-def link_to_nothing(path: Path) -> None:
+def link_to_nothing(path):
     path.unlink()
     path.symlink_to("nowhere.png")
 
@@ -425,17 +410,15 @@ NAME = "SN0/R0__A.png"
 
 
 @pytest.mark.parametrize("change", [*CHANGES, grow, swap], ids=lambda change: change.__name__)
-def test_a_picture_that_changes_between_its_experts_is_an_error_alone(
-    run: Run, place: Path, change: Callable[[Path], None]
-) -> None:
-    def between(path: Path) -> None:
+def test_a_picture_that_changes_between_its_experts_is_an_error_alone(run, place, change):
+    def between(path):
         if path.name == Path(NAME).name:
             change(path)
 
     check_one_error(run(line={"between": staticmethod(between)}), place)
 
 
-def check_one_error(said: Said, place: Path) -> None:
+def check_one_error(said, place):
     assert said.status == 3
     found = rows(place / "out")
     assert len(found) == PICTURES
@@ -445,12 +428,10 @@ def check_one_error(said: Said, place: Path) -> None:
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_a_picture_that_is_gone_when_the_report_is_written_is_a_note_there(
-    run: Run, place: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], None]
-) -> None:
+def test_a_picture_that_is_gone_when_the_report_is_written_is_a_note_there(run, place, monkeypatch, change):
     really = ResultsFile.finish
 
-    def finish(self: ResultsFile, *arguments: Any, **options: Any) -> Any:
+    def finish(self, *arguments, **options):
         found = really(self, *arguments, **options)
         change(place / "images" / NAME)
         return found
@@ -462,7 +443,7 @@ def test_a_picture_that_is_gone_when_the_report_is_written_is_a_note_there(
     assert page.count("<img") == PICTURES - 1
 
 
-def full(self: ResultsFile, *_: object) -> None:
+def full(self, *_):
     raise DiskFull(f"{self.path}: there is no room")
 
 
@@ -479,16 +460,14 @@ def full(self: ResultsFile, *_: object) -> None:
         (other_calibration, "idle.yaml, or its calibration, was changed"),
     ],
 )
-def test_a_line_that_opened_with_something_else_inspects_nothing(
-    run: Run, place: Path, change: Callable[[Path], None], sentence: str, resumed: bool
-) -> None:
+def test_a_line_that_opened_with_something_else_inspects_nothing(run, place, change, sentence, resumed):
     before = []
     if resumed:
         assert run().status == 0
         half(place / "out")
         before = rows(place / "out")
 
-    def opened(self: IdleLine, board: Path, **settings: Any) -> None:
+    def opened(self, board, **settings):
         change(place)
         IdleLine.__init__(self, board, **settings)
 
@@ -498,7 +477,7 @@ def test_a_line_that_opened_with_something_else_inspects_nothing(
     assert rows(place / "out") == before
 
 
-def test_an_image_that_the_table_states_otherwise_is_inspected_again(run: Run, place: Path) -> None:
+def test_an_image_that_the_table_states_otherwise_is_inspected_again(run, place):
     table = place / "images" / "images.csv"
     table.write_text("path,component,serial\nSN0/R0__A.png,A,SN0\nSN1/R1__B.png,B,SN1\n", encoding="utf-8")
     assert run().status == 0

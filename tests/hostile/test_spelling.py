@@ -2,7 +2,6 @@
 
 import unicodedata
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -46,18 +45,18 @@ OTHER = [("10\u00b2", "102"), ("1\u00bd", "11/2"), ("1M", "1m"), ("1u", "1\u00b5
 
 
 @pytest.mark.parametrize(("one", "other"), SAME, ids=map(ascii, SAME))
-def test_values_that_look_the_same_are_the_same(one: str, other: str) -> None:
+def test_values_that_look_the_same_are_the_same(one, other):
     assert one != other
     assert look(one) == look(other)
 
 
 @pytest.mark.parametrize(("one", "other"), OTHER, ids=map(ascii, OTHER))
-def test_values_that_look_different_stay_different(one: str, other: str) -> None:
+def test_values_that_look_different_stay_different(one, other):
     assert look(one) != look(other)
 
 
 @given(texts())
-def test_spelling_twice_changes_nothing_more(text: str) -> None:
+def test_spelling_twice_changes_nothing_more(text):
     assert composed(composed(text)) == composed(text)
     assert look(look(text)) == look(text)
     assert look(composed(text)) == look(text)
@@ -66,7 +65,7 @@ def test_spelling_twice_changes_nothing_more(text: str) -> None:
 # Placements and recipes
 
 
-def named(entries: list[dict[str, str]], rows: list[tuple[str, str, str]], **more: Any) -> list[tuple[str, str]]:
+def named(entries, rows, **more):
     """Return the components of parts with these names, values and packages."""
     said = Answers.model_validate({"unit": "mm", "packages": entries, **more})
     lines = [f'"{refdes}","{value}","{package}",12.7,3.5,90.0,top' for refdes, value, package in rows]
@@ -79,14 +78,14 @@ def named(entries: list[dict[str, str]], rows: list[tuple[str, str, str]], **mor
 
 @pytest.mark.parametrize(("one", "other"), SAME, ids=map(ascii, SAME))
 @pytest.mark.parametrize("key", ["value", "package"])
-def test_a_part_is_the_same_with_either_sign(key: str, one: str, other: str) -> None:
+def test_a_part_is_the_same_with_either_sign(key, one, other):
     entries = [{key: one, "component": "CAP"}, {"package" if key == "value" else "value": "P", "component": "OTHER"}]
     rows = [("C1", one, "P"), ("C2", other, "P")] if key == "value" else [("C1", "P", one), ("C2", "P", other)]
     assert named(entries, rows) == [("C1", "CAP"), ("C2", "CAP")]
     assert len({component for _, component in named([], rows)}) == 1
 
 
-def test_two_entries_that_look_the_same_and_name_two_components_are_written_out() -> None:
+def test_two_entries_that_look_the_same_and_name_two_components_are_written_out():
     entries = [{"value": "1\u00b5", "component": "CAP"}, {"value": "1\u03bc", "component": "OTHER"}]
     with pytest.raises(ValidationError) as error:
         named(entries, [("C1", "1\u00b5", "P")])
@@ -94,12 +93,12 @@ def test_two_entries_that_look_the_same_and_name_two_components_are_written_out(
     assert r"\u03bc" in str(error.value)
 
 
-def test_the_first_of_two_equal_entries_still_counts() -> None:
+def test_the_first_of_two_equal_entries_still_counts():
     entries = [{"value": "1k", "component": "CAP"}, {"value": "1k", "component": "OTHER"}]
     assert named(entries, [("C1", "1k", "P")]) == [("C1", "CAP")]
 
 
-def test_reference_designators_meet_in_lists_placements_and_recipes(tmp_path: Path) -> None:
+def test_reference_designators_meet_in_lists_placements_and_recipes(tmp_path):
     rows = [(NFD, "1", ""), ("R2", "1", "")]
     assert named([{"value": "1", "component": "CAP"}], rows, not_inspected=[NFC]) == [(NFC, ""), ("R2", "CAP")]
     path = tmp_path / "parts.csv"
@@ -113,7 +112,7 @@ def test_reference_designators_meet_in_lists_placements_and_recipes(tmp_path: Pa
 # Labels
 
 
-def board(label: str) -> str:
+def board(label):
     return f"""
 board: tiny
 experts:
@@ -123,7 +122,7 @@ components:
 """
 
 
-def test_labels_meet_in_rules_weights_and_folders(tmp_path: Path) -> None:
+def test_labels_meet_in_rules_weights_and_folders(tmp_path):
     path = tmp_path / "tiny.yaml"
     path.write_text(board(NFD), encoding="utf-8")
     read = rules.load(path)
@@ -142,14 +141,14 @@ def test_labels_meet_in_rules_weights_and_folders(tmp_path: Path) -> None:
     assert label_fault(["ok", NFC, NFD]) is not None
 
 
-def test_one_label_in_two_spellings_is_refused_in_a_board_file(tmp_path: Path) -> None:
+def test_one_label_in_two_spellings_is_refused_in_a_board_file(tmp_path):
     path = tmp_path / "tiny.yaml"
     path.write_text(board(NFC).replace(f"{NFC}: NG", f"{NFC}: NG, {NFD}: OK"), encoding="utf-8")
     with pytest.raises(RulesError, match="twice"):
         rules.load(path)
 
 
-def test_two_names_that_are_one_are_written_out() -> None:
+def test_two_names_that_are_one_are_written_out():
     assert by_spelling(["a", NFD]) == {"a": "a", NFC: NFD}
     with pytest.raises(ValueError, match="one name in two spellings"):
         by_spelling([NFC, NFD])
@@ -158,7 +157,7 @@ def test_two_names_that_are_one_are_written_out() -> None:
 # The service
 
 
-def test_a_recipe_and_a_request_of_the_service_meet() -> None:
+def test_a_recipe_and_a_request_of_the_service_meet():
     content = RecipeContent(rules=board("bad"), parts={NFD: "C"})
     request = BoardRequest(recipe="r", serial=NFD, views={"v": {"refdes": NFD, "component": "C"}})
     assert content.parts == {NFC: "C"}

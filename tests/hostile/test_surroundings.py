@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -39,25 +38,25 @@ ROOT = Path(__file__).parents[2]
 class Failing(io.TextIOWrapper):
     """A stream in memory whose device says no, at once or when it is flushed."""
 
-    def __init__(self, number: int, *, at: str = "write", encoding: str = "utf-8") -> None:
+    def __init__(self, number, *, at="write", encoding="utf-8"):
         super().__init__(io.BytesIO(), encoding=encoding, write_through=True)
         self.number, self.at, self.asked = number, at, 0
 
-    def write(self, text: str) -> int:
+    def write(self, text):
         if self.at == "write":
             self._refuse()
         return super().write(text)
 
-    def flush(self) -> None:
+    def flush(self):
         if self.at == "flush" and not self.closed:
             self._refuse()
         super().flush()
 
-    def close(self) -> None:
+    def close(self):
         self.at = ""
         super().close()
 
-    def _refuse(self) -> None:
+    def _refuse(self):
         self.asked += 1
         raise OSError(self.number, os.strerror(self.number))
 
@@ -67,8 +66,8 @@ BROKEN = [errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG, errno
 names = {"ids": lambda value: errno.errorcode.get(value, str(value)) if isinstance(value, int) else str(value)}
 
 
-def speaking(status: int) -> Callable[[], int]:
-    def command() -> int:
+def speaking(status):
+    def command():
         common.out.print("a table")
         sys.stdout.write("a line\n")
         common.err.print("a complaint")
@@ -80,9 +79,7 @@ def speaking(status: int) -> Callable[[], int]:
 @pytest.mark.parametrize("at", ["write", "flush"])
 @pytest.mark.parametrize("number", GONE, **names)
 @pytest.mark.parametrize("status", [0, 1, 2, 3, 4, 130])
-def test_a_reader_who_has_gone_changes_no_status(
-    monkeypatch: pytest.MonkeyPatch, status: int, number: int, at: str
-) -> None:
+def test_a_reader_who_has_gone_changes_no_status(monkeypatch, status, number, at):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", Failing(number, at=at))
         patch.setattr(sys, "stderr", Failing(number, at=at))
@@ -92,9 +89,7 @@ def test_a_reader_who_has_gone_changes_no_status(
 @pytest.mark.parametrize("at", ["write", "flush"])
 @pytest.mark.parametrize("number", BROKEN, **names)
 @pytest.mark.parametrize(("status", "ends"), [(0, 4), (1, 4), (3, 4), (2, 2), (4, 4), (130, 130)])
-def test_output_that_was_asked_for_and_lost_is_status_4_and_told(
-    monkeypatch: pytest.MonkeyPatch, number: int, status: int, ends: int, at: str
-) -> None:
+def test_output_that_was_asked_for_and_lost_is_status_4_and_told(monkeypatch, number, status, ends, at):
     told = io.StringIO()
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", Failing(number, at=at))
@@ -106,9 +101,7 @@ def test_output_that_was_asked_for_and_lost_is_status_4_and_told(
 
 @pytest.mark.parametrize("number", [*GONE, *BROKEN], **names)
 @pytest.mark.parametrize("status", [0, 1, 3])
-def test_complaints_that_cannot_be_written_change_no_status(
-    monkeypatch: pytest.MonkeyPatch, number: int, status: int
-) -> None:
+def test_complaints_that_cannot_be_written_change_no_status(monkeypatch, number, status):
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", io.StringIO())
         patch.setattr(sys, "stderr", Failing(number))
@@ -117,16 +110,14 @@ def test_complaints_that_cannot_be_written_change_no_status(
 
 @pytest.mark.parametrize("missing", [("stdout",), ("stderr",), ("stdout", "stderr")], ids=" ".join)
 @pytest.mark.parametrize("status", [0, 1, 3])
-def test_streams_that_were_never_there_change_no_status(
-    monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...], status: int
-) -> None:
+def test_streams_that_were_never_there_change_no_status(monkeypatch, missing, status):
     with monkeypatch.context() as patch:
         for name in missing:
             patch.setattr(sys, name, None)
         assert guarded(speaking(status)) == status
 
 
-def test_a_stream_that_failed_is_not_asked_again() -> None:
+def test_a_stream_that_failed_is_not_asked_again():
     behind = Failing(errno.ENOSPC)
     stream = Steady(behind)
     for _ in range(3):
@@ -137,7 +128,7 @@ def test_a_stream_that_failed_is_not_asked_again() -> None:
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp437", "cp1252", "utf-8", "shift_jis", "koi8-r"])
 @pytest.mark.parametrize("text", ["Prüfung µ …", "基板 SN1", "a\udcffb", "─│ · —", "\U0001f600"])
-def test_letters_that_an_encoding_lacks_are_escaped(monkeypatch: pytest.MonkeyPatch, encoding: str, text: str) -> None:
+def test_letters_that_an_encoding_lacks_are_escaped(monkeypatch, encoding, text):
     behind = io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "stdout", behind)
@@ -173,10 +164,8 @@ def test_letters_that_an_encoding_lacks_are_escaped(monkeypatch: pytest.MonkeyPa
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else "",
 )
-def test_whatever_ends_a_command_ends_in_a_line_and_a_status_that_says_one_thing(
-    capsys: pytest.CaptureFixture[str], error: BaseException, status: int, says: str
-) -> None:
-    def command() -> int:
+def test_whatever_ends_a_command_ends_in_a_line_and_a_status_that_says_one_thing(capsys, error, status, says):
+    def command():
         raise error
 
     assert guarded(command) == status
@@ -185,19 +174,17 @@ def test_whatever_ends_a_command_ends_in_a_line_and_a_status_that_says_one_thing
     assert "Traceback" not in said
 
 
-def test_where_a_fault_arose_is_shown_if_asked_for(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_a_fault_arose_is_shown_if_asked_for(monkeypatch, capsys):
     monkeypatch.setenv("COE_TRACEBACK", "1")
 
-    def command() -> int:
+    def command():
         raise RuntimeError("boom")
 
     guarded(command)
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_streams_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_are_put_back(monkeypatch):
     before = sys.stdout, sys.stderr
     guarded(lambda: 0)
     assert (sys.stdout, sys.stderr) == before
@@ -206,11 +193,11 @@ def test_streams_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
 # A user without a name, and a folder that may not be looked into
 
 
-def test_a_user_without_a_home_has_no_profile_and_that_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_has_no_profile_and_that_is_no_error(monkeypatch):
     monkeypatch.delenv("COE_PROFILE")
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
 
-    def nobody() -> Path:
+    def nobody():
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr(Path, "home", nobody)
@@ -219,10 +206,10 @@ def test_a_user_without_a_home_has_no_profile_and_that_is_no_error(monkeypatch: 
     assert settings._find(settings.AUTO, lambda sentence: None) is None
 
 
-def test_a_home_that_may_not_be_looked_into_is_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_that_may_not_be_looked_into_is_as_none(monkeypatch):
     monkeypatch.setenv("COE_PROFILE", "/somewhere/profile.json")
 
-    def refuse(path: object, **options: object) -> None:
+    def refuse(path, **options):
         raise PermissionError(13, "Permission denied", str(path))
 
     with monkeypatch.context() as patch:
@@ -249,18 +236,18 @@ ALL_KINDS = (
 
 
 @pytest.fixture(scope="module")
-def line(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def line(tmp_path_factory):
     """Arguments of a board with experts of resnet18, narrow, yolov5n and onnx, whose pictures are all OK."""
     return _arguments(tmp_path_factory.mktemp("service"), ALL_KINDS)
 
 
 @pytest.fixture(scope="module")
-def small_line(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def small_line(tmp_path_factory):
     """The same with an expert of onnx alone, which is there at once."""
     return _arguments(tmp_path_factory.mktemp("small"), EYE)
 
 
-def _arguments(folder: Path, text: str) -> list[str]:
+def _arguments(folder, text):
     board = folder / "tiny.yaml"
     board.write_text(text, encoding="utf-8")
     known, store = rules.load(board), Store(folder / "store")
@@ -278,7 +265,7 @@ def _arguments(folder: Path, text: str) -> list[str]:
     return [str(one) for one in given]
 
 
-def _model(path: Path) -> Path:
+def _model(path):
     """Write the mean of each of two colours as a classifier."""
     nodes = [
         helper.make_node("GlobalAveragePool", ["x"], ["mean"]),
@@ -304,7 +291,7 @@ def _model(path: Path) -> Path:
 RUN = "import sys; from coe.cli import start; sys.argv[0] = 'coe'; getattr(start, sys.argv.pop(1))()"
 
 
-def environment(**variables: str) -> dict[str, str]:
+def environment(**variables):
     """What a service has: no HOME, no user, no terminal; and the way to the code."""
     given = {
         "PATH": os.environ["PATH"],
@@ -356,9 +343,7 @@ with open(os.path.join(allowed[0], "seen.json"), "w") as file:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("everything", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["inspect", "all"])
-def test_nothing_is_written_outside_what_the_user_named_and_nothing_calls_out(
-    request: pytest.FixtureRequest, tmp_path: Path, everything: bool
-) -> None:
+def test_nothing_is_written_outside_what_the_user_named_and_nothing_calls_out(request, tmp_path, everything):
     line = request.getfixturevalue("line" if everything else "small_line")
     homes = {name: tmp_path / name for name in ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "TMPDIR")}
     for folder in homes.values():
@@ -412,9 +397,7 @@ def test_nothing_is_written_outside_what_the_user_named_and_nothing_calls_out(
 @pytest.mark.parametrize(
     ("redirection", "status"), [(">/dev/full 2>/dev/full", 4), (">&- 2>&- <&-", 0), ("2>&1 | true", 0)]
 )
-def test_a_run_that_nobody_can_read_ends_with_its_verdicts_status(
-    small_line: list[str], tmp_path: Path, redirection: str, status: int
-) -> None:
+def test_a_run_that_nobody_can_read_ends_with_its_verdicts_status(small_line, tmp_path, redirection, status):
     command = ["bash", "-c", f'set -o pipefail; "$@" {redirection}', "bash", sys.executable, "-c", RUN, "inspect"]
     done = subprocess.run(
         [*command, *small_line, "--out", str(tmp_path / "out")],
@@ -430,7 +413,7 @@ def test_a_run_that_nobody_can_read_ends_with_its_verdicts_status(
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_user_without_a_name_and_a_home_inspects(line: list[str], tmp_path: Path) -> None:
+def test_a_user_without_a_name_and_a_home_inspects(line, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", NAMELESS + RUN, "inspect", *line, "--out", str(tmp_path / "out")],
         cwd=tmp_path,
@@ -453,9 +436,7 @@ def test_a_user_without_a_name_and_a_home_inspects(line: list[str], tmp_path: Pa
         ("inspect", signal.SIGTERM),
     ],
 )
-def test_a_signal_while_libraries_are_imported_is_one_line_and_130(
-    tmp_path: Path, command: str, number: signal.Signals
-) -> None:
+def test_a_signal_while_libraries_are_imported_is_one_line_and_130(tmp_path, command, number):
     slow = tmp_path / "typer"  # as a library that is under import for a long time, and swallows what it can
     slow.mkdir()
     (slow / "__init__.py").write_text(
@@ -482,7 +463,7 @@ def test_a_signal_while_libraries_are_imported_is_one_line_and_130(
     assert (process.returncode, *said) == (130, "", "interrupted\n")
 
 
-def test_a_folder_that_is_gone_is_said_before_a_library_ends_the_process(tmp_path: Path) -> None:
+def test_a_folder_that_is_gone_is_said_before_a_library_ends_the_process(tmp_path):
     (gone := tmp_path / "gone").mkdir()
     script = f"import os; os.rmdir({str(gone)!r})\n{RUN}"
     command = [sys.executable, "-c", script, "inspect", "--help"]
@@ -490,7 +471,7 @@ def test_a_folder_that_is_gone_is_said_before_a_library_ends_the_process(tmp_pat
     assert (done.returncode, done.stdout, done.stderr.count("error: the folder")) == (2, "", 1)
 
 
-def test_where_commands_begin_nothing_takes_time_to_import() -> None:
+def test_where_commands_begin_nothing_takes_time_to_import():
     script = "import sys; import coe.cli.start; print(*sorted(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-S", "-c", script], env=environment(), capture_output=True, text=True, check=True
@@ -499,10 +480,8 @@ def test_where_commands_begin_nothing_takes_time_to_import() -> None:
 
 
 @pytest.mark.parametrize("name", ["inspect", "experts", "bench", "profile"])
-def test_an_interruption_anywhere_in_a_command_is_one_line_and_130(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
-    def interrupted(*given: object, **named: object) -> None:
+def test_an_interruption_anywhere_in_a_command_is_one_line_and_130(monkeypatch, capsys, name):
+    def interrupted(*given, **named):
         try:
             os.kill(os.getpid(), signal.SIGTERM if name == "experts" else signal.SIGINT)
         finally:  # as `timeout` does, which sends it to a process and to its group
@@ -525,8 +504,8 @@ def test_an_interruption_anywhere_in_a_command_is_one_line_and_130(
     assert (ended.value.code, capsys.readouterr().err) == (130, "interrupted\n")
 
 
-def test_without_a_place_for_temporary_files_kinds_are_found_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> str:
+def test_without_a_place_for_temporary_files_kinds_are_found_all_the_same(monkeypatch):
+    def refuse(*_, **__):
         raise FileNotFoundError("No usable temporary directory found in ['/tmp']")
 
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
@@ -535,7 +514,7 @@ def test_without_a_place_for_temporary_files_kinds_are_found_all_the_same(monkey
     assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
 
 
-def test_folders_of_killed_processes_go_with_the_next_one_and_those_of_living_ones_stay(tmp_path: Path) -> None:
+def test_folders_of_killed_processes_go_with_the_next_one_and_those_of_living_ones_stay(tmp_path):
     """They are older than what was made just now, and may hold files."""
     make = "from coe.helpers.surroundings import folder; (folder() / 'inductor').mkdir(); print(folder(), flush=True)"
     wait = f"{make}; input()"

@@ -3,7 +3,6 @@
 import io
 import struct
 import zlib
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -19,19 +18,19 @@ from coe.pictures.image_source import Picture
 RNG = np.random.default_rng(5)
 
 
-def camera(bits: int, channels: int = 1) -> np.ndarray:
+def camera(bits, channels=1):
     """Values of a camera of so many bits, all of them filled; (H, W) or (H, W, channels) uint16."""
     values = RNG.integers(0, 1 << bits, (20, 30, channels), dtype=np.uint16)
     values[3, 4] = (1 << bits) - 1
     return values[..., 0] if channels == 1 else values
 
 
-def rgb(values: np.ndarray, shift: int) -> np.ndarray:
+def rgb(values, shift):
     narrow = (values >> shift).astype(np.uint8)
     return np.repeat(narrow[..., None], 3, axis=2) if narrow.ndim == 2 else narrow
 
 
-def png(values: np.ndarray, significant: int | None = None) -> bytes:
+def png(values, significant=None):
     data = cv2.imencode(".png", values[..., ::-1] if values.ndim == 3 else values)[1].tobytes()
     if significant is None:
         return data
@@ -39,7 +38,7 @@ def png(values: np.ndarray, significant: int | None = None) -> bytes:
     return data[:33] + struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) + data[33:]
 
 
-def tiff(values: np.ndarray, **options: object) -> bytes:
+def tiff(values, **options):
     data = io.BytesIO()
     options.setdefault("photometric", "rgb" if values.ndim == 3 else "minisblack")
     tifffile.imwrite(data, values, **{"metadata": None, **options})
@@ -58,7 +57,7 @@ FILES = {
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("file", FILES)
 @pytest.mark.parametrize("bits", [8, 9, 10, 12, 14, 15, 16])
-def test_as_many_bits_count_as_are_asked_for(bits: int, file: str, channels: int) -> None:
+def test_as_many_bits_count_as_are_asked_for(bits, file, channels):
     values = camera(bits, channels)
     data = FILES[file](values)
     assert (decode(data, bits=bits) == rgb(values, bits - 8)).all()
@@ -74,12 +73,12 @@ def test_as_many_bits_count_as_are_asked_for(bits: int, file: str, channels: int
             decode(data, bits=bits - 1)
 
 
-def test_white_may_be_zero() -> None:
+def test_white_may_be_zero():
     values = camera(12)
     assert (decode(tiff(values, photometric="miniswhite"), bits=12) == 255 - rgb(values, 4)).all()
 
 
-def test_samples_next_to_colours_do_not_count() -> None:
+def test_samples_next_to_colours_do_not_count():
     values = np.dstack([camera(12, 3), np.full((20, 30), 65535, np.uint16)])
     data = tiff(values, extrasamples=("unspecified",))
     assert (decode(data, bits=12) == rgb(values[..., :3], 4)).all()
@@ -92,7 +91,7 @@ def test_samples_next_to_colours_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_what_the_file_says_counts(channels: int) -> None:
+def test_what_the_file_says_counts(channels):
     values = camera(12, channels)
     said = [png(values, significant=12)]
     if channels == 1:
@@ -105,7 +104,7 @@ def test_what_the_file_says_counts(channels: int) -> None:
 
 @pytest.mark.parametrize("bits", [10, 12, 14])
 @pytest.mark.parametrize("dark", [1, 1 / 40])
-def test_a_png_that_was_stretched_as_its_standard_asks_is_not_stretched_twice(bits: int, dark: float) -> None:
+def test_a_png_that_was_stretched_as_its_standard_asks_is_not_stretched_twice(bits, dark):
     values = (camera(bits) * dark).astype(np.int64)
     top = (1 << bits) - 1
     for stretched in (
@@ -117,7 +116,7 @@ def test_a_png_that_was_stretched_as_its_standard_asks_is_not_stretched_twice(bi
         assert (decode(png(wide, significant=bits)) == rgb(wide, 8)).all()
 
 
-def test_a_range_that_was_chosen_to_look_well_says_nothing() -> None:
+def test_a_range_that_was_chosen_to_look_well_says_nothing():
     data = tiff(camera(12), imagej=True, metadata={"min": 0.0, "max": 3000.0})
     with pytest.raises(ImageError, match="say how many"):
         decode(data)
@@ -127,7 +126,7 @@ def test_a_range_that_was_chosen_to_look_well_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
-def test_arrays_of_uint16_are_taken_with_bits_alone(order: str) -> None:
+def test_arrays_of_uint16_are_taken_with_bits_alone(order):
     for values in (camera(12), camera(12, 3), camera(12, 4)):
         array = values.astype(f"{order}u2")
         with pytest.raises(ImageError, match="say how many of its bits count"):
@@ -141,12 +140,12 @@ def test_arrays_of_uint16_are_taken_with_bits_alone(order: str) -> None:
 
 
 @pytest.mark.parametrize("bits", [7, 17, 0, True, 12.0, "12"])
-def test_bits_that_are_none_are_refused(bits: object) -> None:
+def test_bits_that_are_none_are_refused(bits):
     with pytest.raises(ConfigError, match="bits"):
         Picture(camera(12), "A", bits=bits).check()
 
 
-def test_a_board_file_says_how_many_bits_count(tmp_path: Path) -> None:
+def test_a_board_file_says_how_many_bits_count(tmp_path):
     expert = "{{kind: resnet18, labels: [a, c], input: 32, reject: [c]}}"
     text = f"board: b\n{{}}experts:\n  e: {expert}\ncomponents:\n  A: {{{{inspect: e}}}}\n"
     path = tmp_path / "b.yaml"

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import yaml
 from picture_folders import encoded, write
-from tiny_line import Call
 
 from coe.cli import experts_command, inspect, profile_command
 from coe.lab.cli import bench
@@ -17,7 +16,7 @@ ROWS = [pytest.param(name, line, words, id=f"{name} {line}") for name in TABLE f
 
 
 @pytest.mark.parametrize(("name", "line", "words"), ROWS)
-def test_a_line_that_cannot_work_is_one_sentence(tiny, tmp_path, monkeypatch, call: Call, name, line, words) -> None:
+def test_a_line_that_cannot_work_is_one_sentence(tiny, tmp_path, monkeypatch, call, name, line, words):
     write(tmp_path / "images" / "C" / "a.png", encoded())
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")

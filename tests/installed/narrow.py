@@ -9,7 +9,6 @@ from collections import OrderedDict
 from torch import nn
 from torchvision.models.resnet import BasicBlock
 
-from coe.core import Expert
 from experts.resnet import ResNet
 
 HIDDEN = 2048
@@ -18,11 +17,11 @@ HIDDEN = 2048
 class Narrow(ResNet):
     """The kind: all but its network is what a ResNet of full width has."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(18)
         self.name = "narrow"
 
-    def skeleton(self, expert: Expert) -> nn.Module:
+    def skeleton(self, expert):
         layers = {
             "conv1": nn.Conv2d(3, 32, 3, 2, 1, bias=False),
             "bn1": nn.BatchNorm2d(32),
@@ -39,6 +38,6 @@ class Narrow(ResNet):
         return nn.Sequential(OrderedDict(layers)).eval()
 
 
-def block(before: int, after: int) -> nn.Module:
+def block(before, after):
     shortcut = nn.Sequential(nn.Conv2d(before, after, 1, 2, bias=False), nn.BatchNorm2d(after))
     return BasicBlock(before, after, stride=2, downsample=shortcut)

@@ -8,7 +8,6 @@ import torch
 from narrow import block
 from torch import nn
 
-from coe.core import Expert
 from experts.yolov5 import YoloV5
 
 STRIDE, CHANNELS, HIDDEN = 8, 128, 2150
@@ -19,18 +18,18 @@ RARE = -5.0
 class NarrowBoxes(YoloV5):
     """The kind: all but its network is what a YOLOv5 has."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__("n")
         self.name = "narrow_boxes"
 
-    def skeleton(self, expert: Expert) -> nn.Module:
+    def skeleton(self, expert):
         return Boxes(len(expert.labels)).eval()
 
 
 class Boxes(nn.Module):
     """Gives each cell a box around it, and a score for each label: (n, 4 + labels, cells)."""
 
-    def __init__(self, labels: int) -> None:
+    def __init__(self, labels):
         super().__init__()
         self.blocks = nn.Sequential(block(3, 32), block(32, 64), block(64, CHANNELS))
         self.wide = nn.Linear(CHANNELS, HIDDEN)
@@ -39,7 +38,7 @@ class Boxes(nn.Module):
         self.scores = nn.Conv2d(CHANNELS, labels, 1)
         nn.init.constant_(self.scores.bias, RARE)
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, images):
         cells = self.blocks(images)
         cells = cells + self.deep(self.wide(cells.mean((2, 3))).relu())[:, :, None, None]
         boxes, scores = self.boxes(cells).sigmoid(), self.scores(cells).sigmoid()

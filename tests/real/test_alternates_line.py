@@ -3,13 +3,11 @@
 import json
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 from golden_parts import Pixels, bad, half_second, moved, noisy, part, second_look
 from picture_folders import saved
-from tiny_line import Call
 
 from coe import Inspector
 from coe.cli import experts_command, inspect
@@ -31,14 +29,14 @@ components:
 LOOKS: dict[str, Callable[[Pixels], Pixels]] = {"blank": np.copy, "marked": second_look}
 
 
-def shot(pixels: Pixels, seed: int) -> Pixels:
+def shot(pixels, seed):
     """Return a part as a camera sees it: noisy, shifted by up to three pixels."""
     right, down = np.random.default_rng(seed).integers(-3, 4, 2)
     return moved(noisy(pixels, seed), float(right), float(down))
 
 
 @pytest.fixture
-def two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> Path:
+def two_looks(tmp_path, monkeypatch, call):
     """The working folder, with the board's file, good parts of both looks, and both references in the store."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "two.yaml").write_text(BOARD, encoding="utf-8")
@@ -50,12 +48,12 @@ def two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> Pa
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kept(tmp_path_factory):
     return tmp_path_factory.mktemp("kept") / "learned"
 
 
 @pytest.fixture
-def learned(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Path:
+def learned(kept, tmp_path, monkeypatch, request):
     """The folder of `two_looks`, with both experts in the store; it is made once."""
     if not kept.exists():
         made = _learned(request.getfixturevalue("two_looks"), request.getfixturevalue("call"))
@@ -66,7 +64,7 @@ def learned(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request
     return tmp_path
 
 
-def _learned(two_looks: Path, call: Call) -> Path:
+def _learned(two_looks, call):
     saved(two_looks / "good", *(shot(look(part()), seed) for look in LOOKS.values() for seed in range(10, 16)))
     for expert in ("any", "day"):
         train = ("train", f"two/{expert}", "--board", "two.yaml", "--data", "good", "--epochs", "1", "--threads", "1")
@@ -75,7 +73,7 @@ def _learned(two_looks: Path, call: Call) -> Path:
     return two_looks
 
 
-def test_each_picture_is_judged_by_the_look_that_it_fits_best(learned: Path, call: Call) -> None:
+def test_each_picture_is_judged_by_the_look_that_it_fits_best(learned, call):
     pictures = {"blank": [np.copy, bad, half_second], "marked": [np.copy, bad, lambda picture: picture[::-1]]}
     for name, changes in pictures.items():
         saved(learned / "line" / name, *(shot(change(LOOKS[name](part())), 40) for change in changes))
@@ -100,21 +98,21 @@ def test_each_picture_is_judged_by_the_look_that_it_fits_best(learned: Path, cal
     assert used == {f"two/{name}": References(Store(None)).manifest(f"two/{name}").checksum for name in LOOKS}
 
 
-def test_calibration_judges_as_the_line_does(learned: Path, call: Call) -> None:
+def test_calibration_judges_as_the_line_does(learned, call):
     for label, change in (("none", np.copy), ("strange", bad)):
         saved(learned / "seen" / "any" / label, *(shot(change(LOOKS[name](part())), 60) for name in LOOKS))
     judged = call("evaluate", "two.yaml", "--images", "seen", *ALLOW, command=experts_command)
     assert "any: 4 of 4 as labelled" in judged.out, judged.out + judged.err
 
 
-def test_a_bundle_takes_all_alternates_along(learned: Path, call: Call) -> None:
+def test_a_bundle_takes_all_alternates_along(learned, call):
     assert call("bundle", "two.yaml", command=experts_command).status == 0
     unpacked = ("install", "two.coe", "--store", "other", "--rules", "elsewhere", *ALLOW)
     assert call(*unpacked, command=experts_command).status == 0
     assert References(Store(learned / "other")).ids() == ["two/blank", "two/marked"]
 
 
-def test_an_expert_is_bound_to_all_frames_in_which_it_learned(learned: Path, call: Call) -> None:
+def test_an_expert_is_bound_to_all_frames_in_which_it_learned(learned, call):
     verify = ("verify", *ALLOW)
     assert call(*verify, command=experts_command).status == 0
     (learned / "turned.yaml").write_text(BOARD.replace("[blank, marked]", "[marked, blank]"), encoding="utf-8")
@@ -133,14 +131,12 @@ def test_an_expert_is_bound_to_all_frames_in_which_it_learned(learned: Path, cal
         (("--as", "mark"), "did you mean 'marked'?"),
     ],
 )
-def test_it_must_be_said_which_look_pictures_show(
-    two_looks: Path, call: Call, arguments: tuple[str, ...], sentence: str
-) -> None:
+def test_it_must_be_said_which_look_pictures_show(two_looks, call, arguments, sentence):
     refused = call("reference", "two.yaml", "--images", "blank", *arguments, command=experts_command)
     assert (refused.status, sentence in refused.words) == (2, True), refused.err
 
 
-def test_missing_and_unlike_alternates_are_refused_at_the_start(learned: Path) -> None:
+def test_missing_and_unlike_alternates_are_refused_at_the_start(learned):
     options = {"allow_kinds": ["golden_parts"], "profile": None}
     (learned / "gone.yaml").write_text(BOARD.replace("marked]", "mark]"), encoding="utf-8")
     with pytest.raises(StoreError, match=r"no reference 'two/mark' in .*did you mean 'two/marked'"):

@@ -1,7 +1,5 @@
 """The commands of `coe-bench` as a user calls them: what comes out, and what is said of what is wrong."""
 
-from pathlib import Path
-
 import pytest
 from bench_rows import rows_of
 
@@ -26,7 +24,7 @@ def test_each_precision_stands_beside_fp32_and_int8_beside_the_bare_loop(work, c
 # `coe-bench scale` as a user calls it
 
 
-def test_scale_prints_a_line_for_each_size_and_strategy(call) -> None:
+def test_scale_prints_a_line_for_each_size_and_strategy(call):
     sizes = ("--experts", "40,80", "--requests", "50", "--strategy", "coserve,samba-parallel")
     said = call("scale", *sizes)
     assert said.status == 0
@@ -46,7 +44,7 @@ def test_scale_prints_a_line_for_each_size_and_strategy(call) -> None:
         assert point["us_per_event"] > 0
 
 
-def test_images_that_come_one_by_one_hardly_wait(call) -> None:
+def test_images_that_come_one_by_one_hardly_wait(call):
     sizes = ("--experts", "40", "--requests", "60", "--json", "-")
     at_once, apart = (rows_of(call("scale", *sizes, "--every", every))[0] for every in ("0", "1000"))
     assert apart["most_waiting"] < at_once["most_waiting"]
@@ -58,7 +56,7 @@ def test_images_that_come_one_by_one_hardly_wait(call) -> None:
 SMALL_BOXES = ("sim", "--images", "100", "--strategy", "late-binding")
 
 
-def test_there_is_a_row_for_each_number_of_boxes_and_mishap(call) -> None:
+def test_there_is_a_row_for_each_number_of_boxes_and_mishap(call):
     rows = rows_of(call(*SMALL_BOXES, "--boxes", "2,3", "--mishap", "none,lost", "--json", "-"))
     assert [(row["boxes"], row["mishap"]) for row in rows] == [
         (boxes, mishap) for boxes in (2, 3) for mishap in ("none", "lost")
@@ -69,7 +67,7 @@ def test_there_is_a_row_for_each_number_of_boxes_and_mishap(call) -> None:
         assert (row["experts_moved"] is None) == (row["mishap"] == "none")
 
 
-def test_boards_come_in_equal_parts(call) -> None:
+def test_boards_come_in_equal_parts(call):
     said = call(*SMALL_BOXES, "--boxes", "2", "--boards", "A,B")
     assert said.status == 0, said.err
     assert "2 boards" in said.out
@@ -106,7 +104,7 @@ configurations:
 
 
 @pytest.fixture(autouse=True)
-def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def empty_folder(monkeypatch, tmp_path):
     """Run everything in a folder of its own."""
     monkeypatch.chdir(tmp_path)
 
@@ -114,7 +112,7 @@ def empty_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 # What comes out
 
 
-def test_mixed_runs_stand_next_to_those_in_fp32_and_what_was_chosen_is_said(call) -> None:
+def test_mixed_runs_stand_next_to_those_in_fp32_and_what_was_chosen_is_said(call):
     precisions = ("--precision", "fp32,mixed", "--doubtful", "0", "--images", "200")
     said = call("sim", "--strategy", "late-binding", *precisions, "--json", "-")
     plain, mixed = rows_of(said)
@@ -124,7 +122,7 @@ def test_mixed_runs_stand_next_to_those_in_fp32_and_what_was_chosen_is_said(call
     assert "the 372 experts take" in said.err
 
 
-def test_rows_as_json_go_to_standard_output_and_the_table_out_of_the_way(call, tmp_path: Path) -> None:
+def test_rows_as_json_go_to_standard_output_and_the_table_out_of_the_way(call, tmp_path):
     said = call("sim", "--images", "20", "--strategy", "all", "--device", "numa-rtx3080ti,uma-m2", "--json", "-")
     rows = rows_of(said)
     strategies = [row["strategy"] for row in rows if row["device"] == "uma-m2"]
@@ -142,7 +140,7 @@ def test_rows_as_json_go_to_standard_output_and_the_table_out_of_the_way(call, t
 
 
 @pytest.mark.slow
-def test_a_row_for_every_task_order_tail_box_and_strategy(call) -> None:
+def test_a_row_for_every_task_order_tail_box_and_strategy(call):
     said = call("sim", "--task", "A1, B1", "--strategy", "coserve", "--device", "uma-m2", "--json", "-")
     assert [(row["task"], row["order"], row["images"]) for row in rows_of(said)] == [
         ("A1", "iid", 2500),
@@ -165,7 +163,7 @@ def test_a_row_for_every_task_order_tail_box_and_strategy(call) -> None:
         ("  paper-default: ", "  cosy: ", "paper-default"),
     ],
 )
-def test_a_box_that_will_not_do_is_said(call, tmp_path: Path, old: str, new: str, sentence: str) -> None:
+def test_a_box_that_will_not_do_is_said(call, tmp_path, old, new, sentence):
     path = tmp_path / "box.yaml"
     assert old in BOX
     path.write_text(BOX.replace(old, new, 1).replace("MEMORY", "1GB"), encoding="utf-8")
@@ -176,7 +174,7 @@ def test_a_box_that_will_not_do_is_said(call, tmp_path: Path, old: str, new: str
     assert said.out == ""
 
 
-def test_seeds_of_a_board_differ_and_repeat(call) -> None:
+def test_seeds_of_a_board_differ_and_repeat(call):
     drawn = ("sim", "--board", "A", "--images", "60", "--strategy", "coserve,samba", "--device", "uma-m2")
     box = ("--seeds", "3", "--seed", "4", "--json", "-")
     rows = rows_of(call(*drawn, *box))
@@ -196,7 +194,7 @@ def test_seeds_of_a_board_differ_and_repeat(call) -> None:
         ("--board", "none.yaml"),
     ],
 )
-def test_what_seeds_and_boards_exclude_is_refused(call, words: tuple[str, ...]) -> None:
+def test_what_seeds_and_boards_exclude_is_refused(call, words):
     assert call("sim", *words).status == 2
 
 

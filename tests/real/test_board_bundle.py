@@ -5,9 +5,7 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import common_trunk
 import cv2
@@ -16,7 +14,6 @@ import pytest
 from full_disk import disk_of
 from killed_at_step import killed_at
 from lamp import LOGITS, lamp
-from tiny_line import Call
 
 from coe.board import rules
 from coe.cli import experts_command
@@ -42,13 +39,13 @@ components:
 IDS = ("lamps/left", "lamps/right")
 
 
-def put(store: Store, model: Path, source: str) -> None:
+def put(store, model, source):
     for id in IDS:
         store.put(id, kind="onnx", labels=["dark", "bright"], input_size=32, file=model, source=source, outputs=LOGITS)
 
 
 @pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def packed(tmp_path_factory):
     """A board of two small experts as a bundle, beside the model that they are."""
     folder = tmp_path_factory.mktemp("packed")
     (folder / "lamps.yaml").write_text(BOARD, encoding="utf-8")
@@ -59,15 +56,15 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def install(tmp_path: Path, call: Call) -> Callable[..., int]:
-    def run(file: Path, *more: object) -> int:
+def install(tmp_path, call):
+    def run(file, *more):
         at = ("--store", tmp_path / "box", "--rules", tmp_path / "rules")
         return call("install", file, *at, *more, command=experts_command).status
 
     return run
 
 
-def content(folder: Path) -> dict[str, bytes]:
+def content(folder):
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -76,7 +73,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_variants_and_bodies_go_along(shared_trunk: Path, install, tmp_path: Path) -> None:
+def test_variants_and_bodies_go_along(shared_trunk, install, tmp_path):
     store = Store(shared_trunk)
     (tmp_path / "trunk.yaml").write_text(common_trunk.BOARD, encoding="utf-8")
     Bundle(board=tmp_path / "trunk.yaml", to=tmp_path / "trunk.coe", files=None, store=store.root).run()
@@ -87,7 +84,7 @@ def test_variants_and_bodies_go_along(shared_trunk: Path, install, tmp_path: Pat
         assert (there.checksum, there.body, set(there.variants)) == (here.checksum, here.body, set(here.variants))
 
 
-def test_what_is_there_is_replaced_only_if_that_is_said_and_kept(packed: Path, install, tmp_path: Path) -> None:
+def test_what_is_there_is_replaced_only_if_that_is_said_and_kept(packed, install, tmp_path):
     assert install(packed) == 0
     box = Store(tmp_path / "box")
     put(box, packed.with_name("lamp.onnx"), "mine")
@@ -101,7 +98,7 @@ def test_what_is_there_is_replaced_only_if_that_is_said_and_kept(packed: Path, i
     assert (tmp_path / "rules" / f"lamps.yaml{BEFORE}").read_text() == "# mine\n"
 
 
-def damaged(packed: Path, to: Path, change: Callable[[dict[str, bytes]], None]) -> Path:
+def damaged(packed, to, change):
     with zipfile.ZipFile(packed) as bundle:
         files = {name: bundle.read(name) for name in bundle.namelist()}
     change(files)
@@ -111,16 +108,16 @@ def damaged(packed: Path, to: Path, change: Callable[[dict[str, bytes]], None]) 
     return to
 
 
-def flip(files: dict[str, bytes]) -> None:
+def flip(files):
     name = next(name for name in files if name.endswith(".onnx"))
     files[name] = files[name][:-1] + bytes([files[name][-1] ^ 1])
 
 
-def lose(files: dict[str, bytes]) -> None:
+def lose(files):
     del files["rules/lamps.yaml"]
 
 
-def climb(files: dict[str, bytes]) -> None:
+def climb(files):
     stated = json.loads(files["bundle.json"])
     for name in ("store/../../evil", "/evil", "store/.history/evil"):
         stated["files"][name] = stated["files"]["rules/lamps.yaml"]
@@ -128,33 +125,33 @@ def climb(files: dict[str, bytes]) -> None:
     files["bundle.json"] = json.dumps(stated).encode()
 
 
-def add(files: dict[str, bytes]) -> None:
+def add(files):
     files["store/lamps/more"] = b"more"
 
 
-def claim(files: dict[str, bytes]) -> None:
+def claim(files):
     stated = json.loads(files["bundle.json"])
     stated["experts"] = stated["experts"][1:]
     files["bundle.json"] = json.dumps(stated).encode()
 
 
 @pytest.mark.parametrize("change", [flip, lose, climb, add, claim])
-def test_a_bundle_that_is_not_as_it_says_changes_nothing(packed: Path, install, tmp_path: Path, change) -> None:
+def test_a_bundle_that_is_not_as_it_says_changes_nothing(packed, install, tmp_path, change):
     (tmp_path / "in").mkdir()
     assert install(damaged(packed, tmp_path / "in" / "bad.coe", change)) == 2
     assert not [path for path in tmp_path.rglob("*") if "evil" in path.name or path.name == "manifest.json"]
 
 
 @pytest.mark.parametrize("size", [0, 100, 0.5, 0.99])
-def test_a_bundle_that_is_cut_off_or_none_at_all_is_refused(packed: Path, install, tmp_path: Path, size: float) -> None:
+def test_a_bundle_that_is_cut_off_or_none_at_all_is_refused(packed, install, tmp_path, size):
     data = packed.read_bytes()
     (tmp_path / "half.coe").write_bytes(data[: int(size * len(data)) if size < 1 else int(size)])
     assert install(tmp_path / "half.coe") == 2
     assert install(tmp_path / "none.coe") == 2
 
 
-def test_a_bundle_of_a_later_version_is_not_called_damaged(packed: Path, tmp_path: Path) -> None:
-    def later(files: dict[str, bytes]) -> None:
+def test_a_bundle_of_a_later_version_is_not_called_damaged(packed, tmp_path):
+    def later(files):
         contents = json.loads(files[bundle_file.CONTENTS]) | {"format": 2, "made_by": "coe 99.1"}
         files[bundle_file.CONTENTS] = json.dumps(contents).encode()
 
@@ -162,11 +159,11 @@ def test_a_bundle_of_a_later_version_is_not_called_damaged(packed: Path, tmp_pat
         bundle_file.read(damaged(packed, tmp_path / "later.coe", later))
 
 
-def test_an_install_that_is_killed_anywhere_opens_no_line_or_the_whole_board(packed: Path, tmp_path: Path) -> None:
+def test_an_install_that_is_killed_anywhere_opens_no_line_or_the_whole_board(packed, tmp_path):
     """Each expert of the bundle differs from that of the store: a board of both would be half installed."""
     first = tmp_path / "first"
 
-    def run(**places: Path) -> None:
+    def run(**places):
         Install(file=packed, replace=True, **places).run()
 
     run(rules_at=first / "rules", store=first / "box")
@@ -192,7 +189,7 @@ def test_an_install_that_is_killed_anywhere_opens_no_line_or_the_whole_board(pac
     assert 2 < refused < step // 5
 
 
-def test_a_full_disk_changes_nothing(packed: Path, install, tmp_path: Path, call: Call) -> None:
+def test_a_full_disk_changes_nothing(packed, install, tmp_path, call):
     with disk_of(300):
         assert install(packed) == 4
         at = ("--to", tmp_path / "more.coe", "--store", packed.with_name("store"))
@@ -204,15 +201,15 @@ def test_a_full_disk_changes_nothing(packed: Path, install, tmp_path: Path, call
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
 def test_a_board_file_that_cannot_be_written_leaves_the_experts_as_they_are(
-    packed: Path, install, tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    packed, install, tmp_path, number, monkeypatch
+):
     """The board files may lie on another disk than the experts."""
     put(Store(tmp_path / "box"), packed.with_name("lamp.onnx"), "ours")
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "lamps.yaml").write_text(BOARD + "# ours\n")
     before = content(tmp_path / "box"), content(tmp_path / "rules")
 
-    def no_room(source: Path, target: Path) -> None:
+    def no_room(source, target):
         raise OSError(number, os.strerror(number), str(target))
 
     monkeypatch.setattr(shutil, "copyfile", no_room)
@@ -224,14 +221,12 @@ def test_a_board_file_that_cannot_be_written_leaves_the_experts_as_they_are(
     assert (tmp_path / "rules" / "lamps.yaml.before").read_text().endswith("# ours\n")
 
 
-def test_a_half_install_goes_on_with_its_own_bundle_alone(
-    packed: Path, install, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_half_install_goes_on_with_its_own_bundle_alone(packed, install, tmp_path, monkeypatch):
     put(Store(tmp_path / "box"), packed.with_name("lamp.onnx"), "ours")
     other = tmp_path / "other.coe"
     shutil.copy(packed, other)
 
-    def killed(*_: object) -> None:
+    def killed(*_):
         raise OSError(errno.EIO, "the disk ends here")
 
     monkeypatch.setattr(bundle_file, "put_all", killed)
@@ -243,7 +238,7 @@ def test_a_half_install_goes_on_with_its_own_bundle_alone(
     assert install(packed) == 0
 
 
-def test_recipes_references_and_calibrations_go_along(packed: Path, tmp_path: Path, install, call: Call) -> None:
+def test_recipes_references_and_calibrations_go_along(packed, tmp_path, install, call):
     store = Store(shutil.copytree(packed.with_name("store"), tmp_path / "store"))
     expert = Expert("diff", "difference", ("different",), 64, "lamps/diff")
     state = kinds.resolve("difference").skeleton(expert).state_dict()

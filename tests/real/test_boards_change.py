@@ -6,17 +6,15 @@ import shutil
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from built_once import linked_copy
-from fake_gpu import FakeDriver
 from quick_line import LIGHT, QuickDevice, quick
 from tiny_line import TINY
 
-from coe import Inspector, Picture
+from coe import Inspector
 from coe.board import rules
-from coe.core import FailureKind, Result, Verdict
+from coe.core import FailureKind, Verdict
 from coe.errors import BoardsClash, ConfigError, LineClosed, StoreError, WouldWaitForItself
 from coe.inspector.asked_boards import AskedBoard
 from coe.scheduler.controller import Controller
@@ -42,7 +40,7 @@ MEMORY = {"memory": "18MB", "executors": "cpu=2"}
 
 
 @pytest.fixture
-def folder(own_tiny: tuple[Path, Path]) -> Path:
+def folder(own_tiny):
     """A folder with both board files, `tiny.yaml` and `other.yaml`, and a store with the experts of both."""
     board, store = own_tiny
     (board.parent / "other.yaml").write_text(OTHER, encoding="utf-8")
@@ -51,7 +49,7 @@ def folder(own_tiny: tuple[Path, Path]) -> Path:
     return board.parent
 
 
-def put(store: Path, board: Path, expert: str, *, seed: int) -> None:
+def put(store, board, expert, *, seed):
     """Put new weights for an expert into a store."""
     import torch
 
@@ -64,24 +62,24 @@ def put(store: Path, board: Path, expert: str, *, seed: int) -> None:
     Store(store).put(spec.weights, kind=spec.kind, labels=spec.labels, input_size=spec.input_size, state=state)
 
 
-def of_boards(pictures: list[Picture]) -> dict[str, list[Picture]]:
+def of_boards(pictures):
     """Pictures for each of the two boards: the same, as components that each board has."""
     others = [replace(picture, component="AD"[number % 2], board="other") for number, picture in enumerate(pictures)]
     return {"tiny": [replace(picture, board="tiny") for picture in pictures], "other": others}
 
 
-def said(result: Result) -> object:
+def said(result):
     """What must not depend on the line."""
     return result.verdict, result.error, [(finding.expert, finding.label) for finding in result.findings]
 
 
-def alone(folder: Path, pictures: list[Picture]) -> dict[str, object]:
+def alone(folder, pictures):
     """Inspect pictures of one board on a line of this board alone."""
     with Inspector(folder / f"{pictures[0].board}.yaml", store=folder / "store", **MEMORY) as line:
         return {result.request.image: said(result) for result in line.stream(pictures)}
 
 
-def test_boards_change_while_images_are_under_way_and_the_run_replays(folder: Path, pictures: list[Picture]) -> None:
+def test_boards_change_while_images_are_under_way_and_the_run_replays(folder, pictures):
     images, told = of_boards(pictures), []
     options = {"store": folder / "store", "say": told.append, "experiment": Experiment(keep_trace=True), **MEMORY}
     with Inspector(folder / "tiny.yaml", **options) as line:
@@ -121,9 +119,7 @@ def test_boards_change_while_images_are_under_way_and_the_run_replays(folder: Pa
 
 
 @pytest.mark.parametrize("trouble", ["missing", "damaged", "rules"])
-def test_a_board_that_cannot_work_leaves_the_line_as_it_was(
-    folder: Path, pictures: list[Picture], trouble: str
-) -> None:
+def test_a_board_that_cannot_work_leaves_the_line_as_it_was(folder, pictures, trouble):
     weights = folder / "store" / "other" / "body-a"
     if trouble == "missing":
         shutil.rmtree(weights)
@@ -140,7 +136,7 @@ def test_a_board_that_cannot_work_leaves_the_line_as_it_was(
         assert {result.request.image: said(result) for result in line.stream(before)} == alone(folder, before)
 
 
-def test_an_image_says_its_board_where_there_are_several(folder: Path, pictures: list[Picture]) -> None:
+def test_an_image_says_its_board_where_there_are_several(folder, pictures):
     image = pictures[0].image
     with Inspector([folder / "tiny.yaml", folder / "other.yaml"], store=folder / "store", **MEMORY) as line:
         with pytest.raises(ConfigError, match=r"several boards; say which the image is of: board= one of .*'tiny'"):
@@ -157,7 +153,7 @@ def test_an_image_says_its_board_where_there_are_several(folder: Path, pictures:
         line.set_boards(folder / "tiny.yaml")
 
 
-def test_boards_that_are_kept_are_not_read_again(folder: Path, pictures: list[Picture]) -> None:
+def test_boards_that_are_kept_are_not_read_again(folder, pictures):
     """The first board's file and an expert of it are gone, and a second version of the other board comes beside it."""
     image, second = pictures[0].image, folder / "second.yaml"
     versions = [AskedBoard(folder / "other.yaml", name="first"), AskedBoard(second, name="second")]
@@ -184,7 +180,7 @@ def test_boards_that_are_kept_are_not_read_again(folder: Path, pictures: list[Pi
         assert line.boards == ("second",)
 
 
-def test_a_board_that_a_line_has_no_memory_for_is_refused(folder: Path) -> None:
+def test_a_board_that_a_line_has_no_memory_for_is_refused(folder):
     large = OTHER.replace("kind: narrow, labels: [ok, bad], input: 48", "kind: narrow, labels: [ok, bad], input: 1024")
     (folder / "large.yaml").write_text(large.replace("board: other", "board: large"), encoding="utf-8")
     put(folder / "store", folder / "large.yaml", "body-a", seed=1)
@@ -195,9 +191,7 @@ def test_a_board_that_a_line_has_no_memory_for_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_experts_that_stay_keep_their_precision(
-    prepared_tiny: Prepared, tmp_path: Path, pictures: list[Picture], driver: FakeDriver
-) -> None:
+def test_experts_that_stay_keep_their_precision(prepared_tiny, tmp_path, pictures, driver):
     """The joint of both boards runs in q8; body-a of the other board was prepared in fp32 alone."""
     board, store = prepared_tiny
     (tmp_path / "other.yaml").write_text(OTHER, encoding="utf-8")
@@ -225,11 +219,11 @@ def test_experts_that_stay_keep_their_precision(
     assert (finding.expert, finding.variant) == ("joint", "q8")
 
 
-def test_boards_cannot_change_in_a_callback(folder: Path, pictures: list[Picture]) -> None:
-    raised: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+def test_boards_cannot_change_in_a_callback(folder, pictures):
+    raised = queue.SimpleQueue()
     with Inspector(folder / "tiny.yaml", store=folder / "store", **MEMORY) as line:
 
-        def change(_: object) -> None:
+        def change(_):
             try:
                 line.set_boards(folder / "other.yaml")
             except WouldWaitForItself as error:
@@ -239,19 +233,19 @@ def test_boards_cannot_change_in_a_callback(folder: Path, pictures: list[Picture
         assert "set_boards()" in str(raised.get(timeout=60))
 
 
-def of_tiny(folder: Path, name: str) -> Path:
+def of_tiny(folder, name):
     """Write another board with the experts of board tiny; return its path."""
     text = re.sub(r"(\S+): {kind: (\S+),", r"\1: {weights: tiny/\1, kind: \2,", TINY)
     (folder / f"{name}.yaml").write_text(text.replace("board: tiny", f"board: {name}"), encoding="utf-8")
     return folder / f"{name}.yaml"
 
 
-def test_boards_change_over_and_over_while_threads_submit(tiny: tuple[Path, Path], tmp_path: Path) -> None:
+def test_boards_change_over_and_over_while_threads_submit(tiny, tmp_path):
     """Board tiny stays; two others come and go. Each image has one result."""
     first, second = of_tiny(tmp_path, "first"), of_tiny(tmp_path, "second")
     ended, results, refused = threading.Event(), [], []
 
-    def feed(board: str) -> None:
+    def feed(board):
         while not ended.is_set():
             try:
                 results.append(line.submit(LIGHT, "C", board=board).result())
@@ -281,12 +275,12 @@ def test_boards_change_over_and_over_while_threads_submit(tiny: tuple[Path, Path
     assert set(refused) <= {"first", "second"}
 
 
-def test_an_image_whose_board_leaves_while_it_waits_for_room_is_told(tiny: tuple[Path, Path], tmp_path: Path) -> None:
+def test_an_image_whose_board_leaves_while_it_waits_for_room_is_told(tiny, tmp_path):
     """One image at a time; the second waits until the first has run, and its board has left by then."""
     second, device = of_tiny(tmp_path, "second"), QuickDevice()
-    results: list[Result] = []
+    results = []
 
-    def submit() -> None:
+    def submit():
         results.append(line.submit(LIGHT, "C", board="tiny").result())
 
     with quick(tiny, device, inbox=1) as line:

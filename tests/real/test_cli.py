@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import sys
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -12,14 +11,13 @@ import pytest
 
 from coe.cli import experts_command as experts_cli
 from coe.cli import inspect as inspect_cli
-from coe.core import Result
 from coe.helpers import ending
 from coe.results.records import ResultsFile
 from coe.store import kinds, runnable_kinds
 from coe.store.store import Store
 
 
-def run(main, monkeypatch, *arguments: object) -> int:
+def run(main, monkeypatch, *arguments):
     """Run a command in this process and return its exit status."""
     monkeypatch.setattr(sys, "argv", ["command", *map(str, arguments)])
     with pytest.raises(SystemExit) as ended:
@@ -28,7 +26,7 @@ def run(main, monkeypatch, *arguments: object) -> int:
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
+def folder(tmp_path):
     """Two boards of six images; the B of SN2 is cut off, one file has an unknown component, one is no image."""
     chance = np.random.default_rng(3)
     for serial in ("SN1", "SN2"):
@@ -43,7 +41,7 @@ def folder(tmp_path) -> Path:
 def inspect(tiny, folder, tmp_path, monkeypatch):
     board, store = tiny
 
-    def command(*more: object, out: str = "out") -> int:
+    def command(*more, out="out"):
         return run(
             inspect_cli.main,
             monkeypatch,
@@ -54,7 +52,7 @@ def inspect(tiny, folder, tmp_path, monkeypatch):
     return command
 
 
-def rows(out: Path) -> list[dict]:
+def rows(out):
     return [json.loads(line) for line in (out / "results.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
@@ -123,7 +121,7 @@ def test_resume_does_only_what_is_missing_and_ends_the_same(inspect, tmp_path):
     path.write_text("".join(lines[:5]) + lines[5][:20], encoding="utf-8")
     assert inspect("--resume", out="torn") in (0, 1)
 
-    def told(out: str) -> list[dict]:
+    def told(out):
         return [{**row, "latency_s": 0} for row in rows(tmp_path / out)]
 
     assert told("torn") == told("whole")
@@ -147,7 +145,7 @@ def test_a_full_disk_ends_with_a_sentence_and_status_4(inspect, tmp_path, capsys
     assert "Traceback" not in capsys.readouterr().err
 
 
-def _many(folder: Path) -> None:
+def _many(folder):
     """Enough images that a run can be caught in the middle."""
     pixels = (folder / "SN1" / "R0__A.png").read_bytes()
     (folder / "SN3").mkdir()
@@ -161,7 +159,7 @@ def test_a_signal_writes_the_report_and_says_how_to_go_on(folder, tmp_path, insp
     _many(folder)
     write, written = ResultsFile.write, []
 
-    def write_and_interrupt(self: ResultsFile, result: Result, *of: object) -> None:
+    def write_and_interrupt(self, result, *of):
         write(self, result, *of)
         written.append(result)
         if len(written) == 5:

@@ -9,11 +9,9 @@ import os
 import queue
 import re
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -25,7 +23,7 @@ from tiny_line import fill
 from coe import Inspector, Picture
 from coe.board import rules
 from coe.cluster import actor, over_ray
-from coe.core import Failure, FailureKind, Result
+from coe.core import Failure, FailureKind
 from coe.errors import ConfigError
 from coe.store.store import Store
 from coe.testing import Experiment
@@ -37,7 +35,7 @@ STORE_BYTES = 80 << 20
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
+def cluster():
     """A head node, whose processors are not for Ray; each test adds machines."""
     from ray.cluster_utils import Cluster
 
@@ -53,16 +51,16 @@ def cluster() -> Iterator[Any]:
         cluster.shutdown()
 
 
-def _path() -> list[str]:
+def _path():
     return [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
 
 
 @pytest.fixture
-def machine(cluster: Any) -> Iterator[Callable[[], Any]]:
+def machine(cluster):
     """Return a function that adds a machine; it goes after the test."""
-    nodes: list[Any] = []
+    nodes = []
 
-    def add() -> Any:
+    def add():
         nodes.append(cluster.add_node(num_cpus=1, object_store_memory=STORE_BYTES))
         return nodes[-1]
 
@@ -72,9 +70,7 @@ def machine(cluster: Any) -> Iterator[Callable[[], Any]]:
             cluster.remove_node(node, allow_graceful=False)
 
 
-def test_other_versions_and_a_cluster_without_machines_are_refused(
-    cluster: Any, machine: Callable[[], Any], tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_versions_and_a_cluster_without_machines_are_refused(cluster, machine, tiny, monkeypatch):
     with pytest.raises(ConfigError, match="processors"):
         Inspector(tiny[0], store=tiny[1], cluster=cluster.address)
     machine()
@@ -83,9 +79,7 @@ def test_other_versions_and_a_cluster_without_machines_are_refused(
         Inspector(tiny[0], store=tiny[1], cluster=cluster.address)
 
 
-def test_a_day_of_three_machines(
-    cluster: Any, machine: Callable[[], Any], tiny: tuple[Path, Path], pictures: list[Picture], alone: dict[str, Result]
-) -> None:
+def test_a_day_of_three_machines(cluster, machine, tiny, pictures, alone):
     """Two machines; one is killed in the middle of a run; another comes. Every result is that of one box."""
     machine()
     dies, said = machine(), queue.SimpleQueue[str]()
@@ -94,7 +88,7 @@ def test_a_day_of_three_machines(
         same({result.request.image: result for result in line.stream(pictures)}, alone)
         assert line.metrics().stages == sum(len(result.findings) for result in alone.values())
 
-        results: dict[str, Result] = {}
+        results = {}
         again = [replace(picture, name=f"{picture.name}/{turn}") for turn in range(20) for picture in pictures]
         for result in line.stream(again):
             assert result.request.image not in results
@@ -114,13 +108,7 @@ def test_a_day_of_three_machines(
         assert "2 boxes" in repr(line)
 
 
-def test_a_picture_that_ends_processes_ends_two_and_is_answered(
-    cluster: Any,
-    machine: Callable[[], Any],
-    own_tiny: tuple[Path, Path],
-    pictures: list[Picture],
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_a_picture_that_ends_processes_ends_two_and_is_answered(cluster, machine, own_tiny, pictures, capfd):
     board, store = own_tiny
     board.write_text(board.read_text(encoding="utf-8").replace("kind: narrow,", "kind: narrow_deadly,"), "utf-8")
     fill(Store(store), rules.load(board))
@@ -140,9 +128,7 @@ def test_a_picture_that_ends_processes_ends_two_and_is_answered(
     assert "raylet" not in capfd.readouterr().out, "results may go to standard output"
 
 
-def test_two_lines_of_one_process_share_a_cluster(
-    cluster: Any, machine: Callable[[], Any], tiny: tuple[Path, Path], pictures: list[Picture], alone: dict[str, Result]
-) -> None:
+def test_two_lines_of_one_process_share_a_cluster(cluster, machine, tiny, pictures, alone):
     machine()
     with Inspector(tiny[0], store=tiny[1], cluster=cluster.address) as second:
         with Inspector(tiny[0], store=tiny[1], cluster="auto", experiment=Experiment(costs=second.costs)) as first:
@@ -151,8 +137,8 @@ def test_two_lines_of_one_process_share_a_cluster(
 
 
 def test_an_image_larger_than_the_object_store_goes_over_the_disk_and_a_killed_process_is_noticed(
-    cluster: Any, machine: Callable[[], Any], tiny: tuple[Path, Path], pictures: list[Picture]
-) -> None:
+    cluster, machine, tiny, pictures
+):
     machine()
     side = round((STORE_BYTES / 3) ** 0.5) + 100
     with Inspector(tiny[0], store=tiny[1], cluster=cluster.address) as line:

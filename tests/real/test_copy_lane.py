@@ -85,7 +85,7 @@ def line_of(store, name, *, executors, resident, copies):
     with_slow_rows([("late-binding", 1, 1.2, 3.3), ("coserve", 2, 3.3, 0), ("samba", 1, 3.3, 5.3)], fast=1),
 )
 def test_the_disk_reader_alone_reads(store, monkeypatch, name, executors, resident, copies):
-    readers: set[str] = set()
+    readers = set()
     content = Weights.content
 
     def noted(weights, buffers):

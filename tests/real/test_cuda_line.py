@@ -3,15 +3,14 @@
 import threading
 from copy import copy
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from fake_gpu import FEW, FakeDriver
 from thread_boxes import same
 from waiting import eventually
 
-from coe import Inspector, Picture
-from coe.core import Result, Verdict
+from coe import Inspector
+from coe.core import Verdict
 from coe.errors import ConfigError, DeviceLost
 from coe.runtime.cuda import torch_driver, worker
 from coe.scheduler.events import Evict, Fill, Filled, Load
@@ -51,7 +50,7 @@ def test_a_gpu_has_two_batches_under_way_and_a_copy_lane_and_a_cpu_has_neither(d
 
 def test_what_leaves_a_small_device_comes_back_from_host_memory(driver, tiny, pictures, costs):
     board, store = tiny
-    sentences: list[str] = []
+    sentences = []
     # Room for one of the large experts beside what runs.
     own = GPU | {"executors": "cuda=1", "device_memory": "70MB"}
     with Inspector(
@@ -157,12 +156,12 @@ GPUS = {**OPTIONS, "executors": "cuda:0=2,cuda:1=2,cpu=2"}
 
 
 @pytest.fixture
-def gpus(monkeypatch: pytest.MonkeyPatch) -> list[FakeDriver]:
+def gpus(monkeypatch):
     """Two fake GPUs in the place of the machine's."""
     monkeypatch.setattr(worker, "SIZES", FEW)
     fakes = [FakeDriver(), FakeDriver()]
 
-    def driver(*, search_kernels: bool = True, index: int = 0) -> FakeDriver:
+    def driver(*, search_kernels=True, index=0):
         return fakes[index]
 
     monkeypatch.setattr(torch_driver, "driver", driver)
@@ -171,9 +170,9 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> list[FakeDriver]:
 
 @pytest.mark.parametrize("strategy", ["late-binding", pytest.param("coserve", marks=pytest.mark.slow)])
 def test_experts_lie_on_all_gpus_each_within_its_budget_and_results_are_those_of_a_processor(
-    tiny: tuple[Path, Path], pictures: list[Picture], alone: dict[str, Result], gpus: list[FakeDriver], strategy: str
-) -> None:
-    sentences: list[str] = []
+    tiny, pictures, alone, gpus, strategy
+):
+    sentences = []
     with Inspector(tiny[0], store=tiny[1], strategy=strategy, say=sentences.append, profile=None, **GPUS) as line:
         assert line.ready(60)
         plan = line.plan
@@ -186,9 +185,7 @@ def test_experts_lie_on_all_gpus_each_within_its_budget_and_results_are_those_of
 
 
 @pytest.mark.slow
-def test_a_gpu_that_is_lost_leaves_its_work_to_the_other(
-    tiny: tuple[Path, Path], pictures: list[Picture], alone: dict[str, Result], gpus: list[FakeDriver]
-) -> None:
+def test_a_gpu_that_is_lost_leaves_its_work_to_the_other(tiny, pictures, alone, gpus):
     options = {**OPTIONS, "executors": "cuda:0=1,cuda:1=1", "strategy": "late-binding", "profile": None}
     with Inspector(tiny[0], store=tiny[1], **options) as line:
         assert line.ready(60)
@@ -205,14 +202,12 @@ def test_a_gpu_that_is_lost_leaves_its_work_to_the_other(
         ("cpu:1=1", "there is no device 'cpu:1'"),
     ],
 )
-def test_names_of_gpus_that_mean_nothing_are_refused(
-    tiny: tuple[Path, Path], executors: str, sentence: str, gpus: list[FakeDriver]
-) -> None:
+def test_names_of_gpus_that_mean_nothing_are_refused(tiny, executors, sentence, gpus):
     with pytest.raises(ConfigError, match=sentence):
         Inspector(tiny[0], store=tiny[1], executors=executors, profile=None)
 
 
-def test_a_gpu_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setattr(torch_driver.torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch_driver.torch.cuda, "device_count", lambda: 2)
     with pytest.raises(ConfigError, match="there is no cuda:2 here; torch can use 2: cuda:0 to cuda:1"):

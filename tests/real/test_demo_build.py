@@ -1,6 +1,5 @@
 """The demo board made for real: a build in small, and the full one's figures where it has been made."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -23,10 +22,10 @@ from coe.store.store import Store
 
 
 @pytest.mark.slow
-def test_a_small_build_trains_what_is_asked_for_and_is_not_made_twice(tmp_path: Path) -> None:
+def test_a_small_build_trains_what_is_asked_for_and_is_not_made_twice(tmp_path):
     images, store = tmp_path / "images", Store(tmp_path / "store")
 
-    def make() -> dict[str, dict[str, float]]:
+    def make():
         only = {"chip-resistor", "crystal-can"}
         return build(images, store, Edition(boards=1, quick=True), only=only, workers=1, console=Console(quiet=True))
 
@@ -41,7 +40,7 @@ def test_a_small_build_trains_what_is_asked_for_and_is_not_made_twice(tmp_path: 
     assert {next(part for part in KEPT if name.startswith(f"{part}.")) for name in names(store, first)} == set(KEPT)
 
 
-def test_polarity_takes_an_exam_so_that_the_board_accepts_turned_parts_only_where_none_can_be(tmp_path: Path) -> None:
+def test_polarity_takes_an_exam_so_that_the_board_accepts_turned_parts_only_where_none_can_be(tmp_path):
     store, polarity = Store(tmp_path / "store"), rules.load("demo").experts["polarity"]
     kind = resolve(polarity.kind)
     assert isinstance(kind, ModuleKind)
@@ -63,7 +62,7 @@ def test_polarity_takes_an_exam_so_that_the_board_accepts_turned_parts_only_wher
 
 
 @pytest.mark.slow
-def test_the_full_build_judges_boards_that_it_never_saw() -> None:
+def test_the_full_build_judges_boards_that_it_never_saw():
     store = Store()
     if missing_experts(store, 1, False):
         pytest.skip("the demo board is not built, or from another recipe: python -m apps.demo.build")
@@ -73,9 +72,7 @@ def test_the_full_build_judges_boards_that_it_never_saw() -> None:
 
 
 @pytest.mark.slow
-def test_a_first_look_in_small_is_made_inspected_and_not_made_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_first_look_in_small_is_made_inspected_and_not_made_twice(tmp_path, monkeypatch):
     monkeypatch.setattr(first_look, "NUMBERS", {None: 2, "bridged": 0, "lifted": 0})
     monkeypatch.setattr(first_look, "MORE_GOOD", {})
     for name, value in (("FEW", 2), ("BOARDS", 1), ("COMMON", first_look.Lesson(1, 1e-3))):

@@ -4,10 +4,7 @@ import runpy
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,17 +18,17 @@ COE = str(Path(coe.__file__).parent) + "/"
 
 
 @pytest.mark.parametrize("name", sorted(DRAWN["PICTURES"]))
-def test_a_picture_is_as_the_code_draws_it(name: str) -> None:
+def test_a_picture_is_as_the_code_draws_it(name):
     kept = (ROOT / "docs" / "img" / name).read_text(encoding="utf-8")
     assert kept == DRAWN["PICTURES"][name](), "python docs/draw.py draws it again"
 
 
-def test_a_picture_whose_expert_is_absent_takes_the_drawn_way(tiny: tuple[Path, Path]) -> None:
+def test_a_picture_whose_expert_is_absent_takes_the_drawn_way(tiny):
     board, store = tiny
-    calls: list[tuple[str, str, str]] = []
+    calls = []
 
-    def note(frame: FrameType, event: str, argument: object) -> None:
-        code: CodeType = frame.f_code
+    def note(frame, event, argument):
+        code = frame.f_code
         if event == "call" and code.co_filename.startswith(COE):
             calls.append((threading.current_thread().name, code.co_filename.removeprefix(COE), qualified(frame)))
 
@@ -54,9 +51,9 @@ def test_a_picture_whose_expert_is_absent_takes_the_drawn_way(tiny: tuple[Path, 
         assert any(call[0].startswith(step[0]) and call[1:] == step[1:] for call in left), step
 
 
-def qualified(frame: FrameType) -> str:
+def qualified(frame):
     """Return the name of a function with that of its class."""
-    name: Any = frame.f_code.co_qualname
+    name = frame.f_code.co_qualname
     return str(name)
 
 
@@ -68,7 +65,7 @@ OURS = tuple(f"{HERE / folder}/" for folder in ("coe", "experts"))
 PIXELS = np.random.default_rng(0).integers(0, 255, (60, 60, 3), dtype=np.uint8)
 
 
-def _ours(frame: FrameType | None) -> str:
+def _ours(frame):
     """Return the file of ours that a frame runs in, or the nearest that led to it."""
     while frame is not None and not frame.f_code.co_filename.startswith(OURS):
         frame = frame.f_back
@@ -78,25 +75,25 @@ def _ours(frame: FrameType | None) -> str:
 class Way:
     """Counts calls between files, by caller and callee, as long as it `counts`."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.counts = False
-        self.calls: Counter[tuple[str, str]] = Counter()
+        self.calls = Counter()
 
-    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+    def __call__(self, frame, event, argument):
         if self.counts and event == "call" and frame.f_code.co_filename.startswith(OURS):
             self.calls[_ours(frame.f_back), _ours(frame)] += 1
 
     @property
-    def files(self) -> set[str]:
+    def files(self):
         return {callee for _, callee in self.calls}
 
     @property
-    def moves(self) -> int:
+    def moves(self):
         return sum(number for (caller, callee), number in self.calls.items() if caller != callee)
 
 
 @pytest.fixture
-def way() -> Iterator[Way]:
+def way():
     """What all threads that begin from now on, and the calling thread, do."""
     seen, before = Way(), sys.getprofile()
     threading.setprofile(seen)
@@ -110,11 +107,9 @@ def way() -> Iterator[Way]:
     ("memory", "most_files", "most_moves"),
     [pytest.param("100MB", 37, 170, id="resident"), pytest.param("12MB", 55, 380, id="absent")],
 )
-def test_a_picture_takes_few_files_and_few_moves_between_them(
-    way: Way, tiny: tuple[Path, Path], memory: str, most_files: int, most_moves: int
-) -> None:
+def test_a_picture_takes_few_files_and_few_moves_between_them(way, tiny, memory, most_files, most_moves):
     board, store = tiny
-    ways: list[tuple[int, int, list[str]]] = []
+    ways = []
     with Inspector(board, store=store, memory=memory, executors="cpu=1", profile=None) as line:
         for component in "ABC" * 2:
             assert line.submit(PIXELS, component).result(60).error is None

@@ -1,12 +1,10 @@
 """The line that integrators copy: what it passes, coe-inspect passes, and nothing else."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
-from tiny_line import Call
 
 from apps.factory_line import line
 from coe.board import rules
@@ -27,7 +25,7 @@ Run = Callable[..., tuple[int, int, str]]
 
 
 @pytest.fixture(scope="module")
-def easy(tiny: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def easy(tiny, tmp_path_factory):
     """A board whose components are always OK, NG and REVIEW, and its store."""
     folder = tmp_path_factory.mktemp("easy")
     (folder / "easy.yaml").write_text(ALWAYS_OK, encoding="utf-8")
@@ -38,10 +36,10 @@ def easy(tiny: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> t
 
 
 @pytest.fixture
-def both(easy: tuple[Path, Path], tmp_path: Path, call: Call) -> Run:
+def both(easy, tmp_path, call):
     """Run the line and coe-inspect over the same folder; give both statuses, and what the line said."""
 
-    def run(*names: str) -> tuple[int, int, str]:
+    def run(*names):
         for name in names:
             path = tmp_path / "images" / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,16 +65,14 @@ def both(easy: tuple[Path, Path], tmp_path: Path, call: Call) -> Run:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_board_passes_only_if_all_of_it_was_judged_ok(
-    both: Run, names: list[str], status: int, boards: set[str]
-) -> None:
+def test_a_board_passes_only_if_all_of_it_was_judged_ok(both, names, status, boards):
     ours, theirs, said = both(*names)
     assert (ours, theirs) == (status, status)
     for board in boards:
         assert f"{board}," in said
 
 
-def test_a_picture_that_cannot_be_decoded_is_no_pass(both: Run, tmp_path: Path) -> None:
+def test_a_picture_that_cannot_be_decoded_is_no_pass(both, tmp_path):
     (tmp_path / "images" / "SN1").mkdir(parents=True)
     (tmp_path / "images" / "SN1" / "R2__C.png").write_bytes(b"no picture")
     ours, theirs, said = both("SN1/R1__C.png")

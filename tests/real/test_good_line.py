@@ -1,12 +1,9 @@
 """From pictures of good parts to a line: a reference, an expert, its calibration, and a report with heat maps."""
 
-from pathlib import Path
-
 import pytest
 from golden_parts import bad, good, moved, noisy, part
 from picture_folders import saved
 from PIL import Image
-from tiny_line import Call
 
 from coe.board import rules
 from coe.cli import experts_command, inspect
@@ -24,7 +21,7 @@ components:
 
 
 @pytest.fixture
-def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def fresh(tmp_path, monkeypatch):
     """The working folder, with the board's file and good parts."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fresh.yaml").write_text(BOARD, encoding="utf-8")
@@ -33,7 +30,7 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def learned(fresh: Path, call: Call) -> Path:
+def learned(fresh, call):
     """The folder, with a store and the expert in it."""
     assert call("reference", "fresh.yaml", "--images", "good", command=experts_command).status == 0
     train = ("train", "fresh/any", "--board", "fresh.yaml", "--data", "good/U1", "--epochs", "1", "--threads", "1")
@@ -48,7 +45,7 @@ def learned(fresh: Path, call: Call) -> Path:
 
 
 @pytest.mark.slow
-def test_an_expert_learns_from_good_parts_and_is_calibrated(learned: Path, call: Call) -> None:
+def test_an_expert_learns_from_good_parts_and_is_calibrated(learned, call):
     saved(learned / "verified" / "any" / "none", *(good(seed) for seed in range(50, 62)))
     saved(learned / "verified" / "any" / "strange", *(bad(good(seed)) for seed in range(70, 82)))
     arguments = ("calibrate", "fresh.yaml", "--images", "verified", "--allow-kind", "golden_parts", "--escapes", "0.3")
@@ -94,7 +91,7 @@ def test_an_expert_learns_from_good_parts_and_is_calibrated(learned: Path, call:
     assert report.count("Heat map") == 2, "the title and the text for people who do not see the picture"
 
 
-def test_an_expert_that_learned_in_another_frame_is_refused(learned: Path, call: Call) -> None:
+def test_an_expert_that_learned_in_another_frame_is_refused(learned, call):
     saved(learned / "line" / "U1", good(90))
     run = ("--board", "fresh.yaml", "--images", "line", "--allow-kind", "golden_parts", "--precision", "fp32")
     assert call(*run, "--out", "before", command=inspect).status == 0
@@ -113,7 +110,7 @@ def test_an_expert_that_learned_in_another_frame_is_refused(learned: Path, call:
 
 
 @pytest.mark.usefixtures("fresh")
-def test_wrong_arguments_are_said(call: Call) -> None:
+def test_wrong_arguments_are_said(call):
     arguments = ("calibrate", "fresh.yaml", "--images", "good", "--allow-kind", "golden_parts")
     assert "--escapes, or --false-calls, and not both" in call(*arguments, command=experts_command).words
     unclear = call(*arguments, "--escapes", "0.1", command=experts_command)
@@ -132,7 +129,7 @@ components:
 """
 
 
-def test_good_parts_of_several_components_set_the_limit_of_the_first_day(fresh: Path, call: Call) -> None:
+def test_good_parts_of_several_components_set_the_limit_of_the_first_day(fresh, call):
     (fresh / "fresh.yaml").write_text(FIRST_DAY, encoding="utf-8")
     saved(fresh / "good" / "U2", *(noisy(part(4), seed) for seed in range(6)))
     train = ("train", "fresh/d", "--board", "fresh.yaml", "--data", "good", "--epochs", "1", "--no-prepare")

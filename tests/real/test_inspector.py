@@ -8,7 +8,6 @@ from tables import with_slow_rows
 
 from coe import Inspector, Picture
 from coe.errors import ConfigError, LineFull, StoreError
-from coe.runtime.engine import Engine
 from coe.scheduler.events import Loaded, single_steps
 from coe.testing import Experiment
 
@@ -82,7 +81,7 @@ def test_an_inbox_bounds_images_and_bytes(tiny, limit):
 
 def test_a_ready_line_holds_what_it_begins_with(tiny):
     board, store = tiny
-    seen: list[object] = []
+    seen = []
     with Inspector(board, store=store, watchers=[_Watcher(seen)], experiment=Experiment(keep_trace=True)) as line:
         assert line.ready(60)
         assert line.metrics().initial_loads == 4
@@ -101,7 +100,7 @@ def test_a_line_that_cannot_load_is_ready_all_the_same(own_tiny):
 
 
 class _Watcher:
-    def __init__(self, seen: list[object]) -> None:
+    def __init__(self, seen):
         self._seen = seen
 
     def observe(self, event, commands, now, control_s=0.0):
@@ -135,7 +134,7 @@ def test_a_budget_under_one_expert_is_said_with_the_least_that_would_do(tiny):
 def test_a_bug_in_the_controller_still_answers_every_image(tiny, pictures, monkeypatch):
     board, store = tiny
     with Inspector(board, store=store) as line:
-        engine: Engine = line._engine
+        engine = line._engine
         monkeypatch.setattr(engine.controller, "handle", lambda event, now: 1 / 0)
         results = [line.submit(p.image, p.component).result(60) for p in pictures[:3]]
     for result in results:

@@ -2,10 +2,7 @@
 
 import functools
 import shutil
-from collections.abc import Collection, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import onnx
@@ -13,14 +10,12 @@ import psutil
 import pytest
 import torch
 from PIL import Image
-from tiny_line import Call, Said
 
 from coe import Inspector
 from coe.cli import experts_command
 from coe.core import Expert, Verdict
 from coe.errors import StoreError
 from coe.helpers.system import give_memory_back
-from coe.inspector.profile import KindProfile
 from coe.pictures.decoding import decode
 from coe.profiler.measure import CannotMeasure, MeasuredExpert, Target, measure
 from coe.runtime.cpu import CpuDevice
@@ -34,7 +29,6 @@ from coe.variants import int8, int8_trial
 from coe.variants.calibration_images import MOST, sample_images
 from coe.variants.fold import network
 from coe.variants.int8_trial import fused
-from coe.variants.layer_search import Layers
 from coe.variants.layout import lay_out_model
 from coe.variants.prepare import Preparer
 
@@ -51,7 +45,7 @@ components: {C: {inspect: joint, then: {ok: OK, bad: NG, gone: NG}}}
 
 
 @functools.cache
-def images(expert: Expert, count: int = 5) -> list[np.ndarray]:
+def images(expert, count=5):
     """Pictures (3, S, S) of noise that gets coarser, as kinds prepare them."""
     chance, side = np.random.default_rng(1), expert.input_size
     return [
@@ -61,33 +55,33 @@ def images(expert: Expert, count: int = 5) -> list[np.ndarray]:
 
 
 @functools.cache
-def trained(expert: Expert) -> dict[str, torch.Tensor]:
+def trained(expert):
     """Random weights; do not change them."""
     kind = kinds.resolve(expert.kind)
     assert isinstance(kind, kinds.ModuleKind)
     return skeletons.random_weights(kind, expert, 3)
 
 
-def exported(expert: Expert = CLASSIFIER) -> onnx.ModelProto:
+def exported(expert=CLASSIFIER):
     """Export a network with random weights."""
     return onnx.load_from_string(_exported(expert))
 
 
 @functools.cache
-def _exported(expert: Expert) -> bytes:
+def _exported(expert):
     kind = kinds.resolve(expert.kind)
     assert isinstance(kind, kinds.ModuleKind)
     return int8.export(kind, expert, network(kind, expert, trained(expert)), images(expert)).SerializeToString()
 
 
 @functools.cache
-def quantised(expert: Expert) -> onnx.ModelProto:
+def quantised(expert):
     """Quantise the export of a network; do not change it."""
     return int8.Quantiser(exported(expert), images(expert, 8)).quantised()
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def pictures(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pictures")
     for number, pixels in enumerate(images(CLASSIFIER, 12)):
         Image.fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0))).save(folder / f"{number}.png")
@@ -95,7 +89,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.fixture(scope="module")
-def prepared(pictures: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Store:
+def prepared(pictures, tmp_path_factory):
     """A store with both small experts in int8; do not change it."""
     store = Store(tmp_path_factory.mktemp("int8") / "store")
     for expert in (CLASSIFIER, DETECTOR):
@@ -111,7 +105,7 @@ def prepared(pictures: list[Path], tmp_path_factory: pytest.TempPathFactory) -> 
     [CLASSIFIER, DETECTOR, pytest.param(RESNET, marks=pytest.mark.slow), pytest.param(YOLO, marks=pytest.mark.slow)],
     ids=["narrow", "narrow_boxes", "resnet18", "yolov5n"],
 )
-def test_a_quantised_network_says_nearly_the_same_for_batches_of_any_size(expert: Expert) -> None:
+def test_a_quantised_network_says_nearly_the_same_for_batches_of_any_size(expert):
     kind = kinds.resolve(expert.kind)
     assert isinstance(kind, kinds.ModuleKind)
     module = network(kind, expert, trained(expert))
@@ -131,7 +125,7 @@ def test_a_quantised_network_says_nearly_the_same_for_batches_of_any_size(expert
             assert float((one - other).abs().mean()) < 0.05 * float(one.abs().max())
 
 
-def test_what_a_network_answers_keeps_its_form() -> None:
+def test_what_a_network_answers_keeps_its_form():
     a, b, c = (torch.full((1,), float(n)) for n in range(3))
     for form in (a, (a, b), [a, {"boxes": b, "scores": (c,)}]):
         assert nested(nesting(form), iter(flat(form))) == form
@@ -140,7 +134,7 @@ def test_what_a_network_answers_keeps_its_form() -> None:
 
 
 @SMALL
-def test_a_manifest_tells_what_the_numbers_come_from(prepared: Store, expert: Expert) -> None:
+def test_a_manifest_tells_what_the_numbers_come_from(prepared, expert):
     made_of = prepared.manifest(expert.weights).variants["int8"].calibration
     assert (made_of.pictures, made_of.source, made_of.learned) == (12, "noise", None)
     assert 0 <= made_of.float_layers <= made_of.layers // 2
@@ -148,7 +142,7 @@ def test_a_manifest_tells_what_the_numbers_come_from(prepared: Store, expert: Ex
     assert prepared.manifest(expert.weights).variants["fp32"].calibration is None
 
 
-def test_pictures_that_it_learned_from_come_first(pictures: list[Path], tmp_path: Path) -> None:
+def test_pictures_that_it_learned_from_come_first(pictures, tmp_path):
     many = []
     for number in range(4 * MOST):
         many.append(tmp_path / f"{number}.png")
@@ -162,7 +156,7 @@ def test_pictures_that_it_learned_from_come_first(pictures: list[Path], tmp_path
     assert (len(few.prepared), few.learned) == (10, 8)
 
 
-def test_experts_of_the_same_weights_share_it_only_if_they_see_the_same(pictures: list[Path], tmp_path: Path) -> None:
+def test_experts_of_the_same_weights_share_it_only_if_they_see_the_same(pictures, tmp_path):
     store = Store(tmp_path / "store")
     store.put("line/joint", kind="narrow", labels=CLASSIFIER.labels, input_size=64, state=trained(CLASSIFIER))
     for copy in ("line/same", "line/other"):
@@ -177,11 +171,11 @@ def test_experts_of_the_same_weights_share_it_only_if_they_see_the_same(pictures
 
 @pytest.mark.slow
 def test_experts_of_one_body_begin_with_the_layers_that_stay_float_in_the_last(
-    pictures: list[Path], shared_trunk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun: list[Layers] = []
+    pictures, shared_trunk, tmp_path, monkeypatch
+):
+    begun = []
 
-    def search(layers: Sequence[str], *_: object, first: Layers, **__: object) -> Layers:
+    def search(layers, *_, first, **__):
         begun.append(first)
         return frozenset(layers[:2])
 
@@ -195,7 +189,7 @@ def test_experts_of_one_body_begin_with_the_layers_that_stay_float_in_the_last(
     assert (len(kept), begun) == (2, [frozenset(), kept, kept, frozenset()])  # `d` has no body
 
 
-def test_int8_is_not_made_without_pictures(prepared: Store, tmp_path: Path) -> None:
+def test_int8_is_not_made_without_pictures(prepared, tmp_path):
     store = Store(tmp_path / "store")
     store.put("line/joint", kind="narrow", labels=CLASSIFIER.labels, input_size=64, state=trained(CLASSIFIER))
     outcome = Preparer(store, ["int8", "q8"]).prepare("line/joint")
@@ -213,23 +207,23 @@ def test_int8_is_not_made_without_pictures(prepared: Store, tmp_path: Path) -> N
     ],
     ids=["blank", "few and blank", "few, and again", "few"],
 )
-def test_pictures_that_teach_nothing_are_refused(seen: list[np.ndarray]) -> None:
+def test_pictures_that_teach_nothing_are_refused(seen):
     with pytest.raises(StoreError, match="--images") as caught:
         int8.Quantiser(exported(), seen)
     assert ("blank" in str(caught.value)) == (len(seen) > 7), "of none that is neither"
 
 
 @SMALL
-def test_nothing_in_a_model_is_of_this_processor(expert: Expert) -> None:
+def test_nothing_in_a_model_is_of_this_processor(expert):
     for model in (exported(expert), quantised(expert)):
         assert {node.domain for node in model.graph.node} == {""}
         assert [(one.domain, one.version) for one in model.opset_import] == [("", int8.OPSET)]
 
 
-def test_layers_stay_float_as_they_are_asked_to() -> None:
+def test_layers_stay_float_as_they_are_asked_to():
     quantiser = int8.Quantiser(exported(), images(CLASSIFIER, 8))
 
-    def weights_in_int8(in_float: Collection[str]) -> int:
+    def weights_in_int8(in_float):
         kinds_of = [tensor.data_type for tensor in quantiser.quantised(in_float).graph.initializer if tensor.dims]
         return sum(one == onnx.TensorProto.INT8 for one in kinds_of)
 
@@ -240,19 +234,19 @@ def test_layers_stay_float_as_they_are_asked_to() -> None:
     assert weights_in_int8(()) == whole
 
 
-def test_a_model_with_convolutions_in_floats_is_fitted_to_the_processor_when_it_is_opened() -> None:
+def test_a_model_with_convolutions_in_floats_is_fitted_to_the_processor_when_it_is_opened():
     quantiser = int8.Quantiser(exported(), images(CLASSIFIER, 8))
     model = fused(quantiser.quantised(quantiser.layers[2:5]))
     assert READY not in {one.key for one in model.metadata_props}
     assert not model.graph.value_info  # a name that is gone may be another value's now
 
 
-def test_a_model_that_says_something_else_than_torch_is_refused() -> None:
+def test_a_model_that_says_something_else_than_torch_is_refused():
     class Odd(type(kinds.resolve("narrow"))):
         """In a trace, Python's condition is a constant of the first batch."""
 
-        def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
-            logits: torch.Tensor = super().forward(module, images)
+        def forward(self, module, images):
+            logits = super().forward(module, images)
             return logits * 2 if len(images) > 2 else logits
 
     kind = Odd()
@@ -261,7 +255,7 @@ def test_a_model_that_says_something_else_than_torch_is_refused() -> None:
             int8.export(kind, CLASSIFIER, network(kind, CLASSIFIER, trained(CLASSIFIER)), images(CLASSIFIER, count))
 
 
-def test_a_line_in_mixed_precision_runs_it_and_looks_twice_where_it_doubts(prepared: Store, tmp_path: Path) -> None:
+def test_a_line_in_mixed_precision_runs_it_and_looks_twice_where_it_doubts(prepared, tmp_path):
     (tmp_path / "line.yaml").write_text(BOARD, encoding="utf-8")
     seen = [np.ascontiguousarray(picture.transpose(1, 2, 0)) for picture in images(CLASSIFIER, 9)]
     labels = {}
@@ -274,10 +268,10 @@ def test_a_line_in_mixed_precision_runs_it_and_looks_twice_where_it_doubts(prepa
     assert labels["mixed"] == labels["fp32"]
 
 
-def test_a_profile_measures_prepared_variants_as_the_engine_runs_them(prepared: Store) -> None:
+def test_a_profile_measures_prepared_variants_as_the_engine_runs_them(prepared):
     expert, kind = replace(CLASSIFIER, variant="fp32"), kinds.resolve("narrow")
 
-    def profile(precision: Literal["q8", "int8"]) -> KindProfile:
+    def profile(precision):
         target = Target("cpu", 1, precision)
         return measure(MeasuredExpert(expert, kind, prepared, target), sizes=(1, 2), limit_s=0.2)
 
@@ -288,7 +282,7 @@ def test_a_profile_measures_prepared_variants_as_the_engine_runs_them(prepared: 
         profile("q8")
 
 
-def test_a_damaged_model_fails_its_expert_alone(prepared: Store, tmp_path: Path) -> None:
+def test_a_damaged_model_fails_its_expert_alone(prepared, tmp_path):
     store = Store(shutil.copytree(prepared.root, tmp_path / "store"))
     path = store.folder("line/joint") / store.manifest("line/joint").variants["int8"].file
     raw = bytearray(path.read_bytes())
@@ -302,11 +296,11 @@ def test_a_damaged_model_fails_its_expert_alone(prepared: Store, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("measures_itself")
-def test_an_int8_that_is_gone_is_told_when_a_line_opens(prepared: Store, tmp_path: Path) -> None:
+def test_an_int8_that_is_gone_is_told_when_a_line_opens(prepared, tmp_path):
     store = Store(shutil.copytree(prepared.root, tmp_path / "store"))
     (store.folder(CLASSIFIER.weights) / store.manifest(CLASSIFIER.weights).variants["int8"].file).unlink()
     (tmp_path / "line.yaml").write_text(BOARD, encoding="utf-8")
-    said: list[str] = []
+    said = []
     with Inspector(
         tmp_path / "line.yaml",
         store=store.root,
@@ -320,7 +314,7 @@ def test_an_int8_that_is_gone_is_told_when_a_line_opens(prepared: Store, tmp_pat
     assert sum("int8" in sentence and CLASSIFIER.weights in sentence for sentence in said) == 1
 
 
-def test_each_expert_gets_its_own_pictures_alone(pictures: list[Path], tmp_path: Path, call: Call) -> None:
+def test_each_expert_gets_its_own_pictures_alone(pictures, tmp_path, call):
     store = Store(tmp_path / "store")
     for name in ("joint", "lead"):
         store.put(f"line/{name}", kind="narrow", labels=CLASSIFIER.labels, input_size=64, state=trained(CLASSIFIER))
@@ -328,7 +322,7 @@ def test_each_expert_gets_its_own_pictures_alone(pictures: list[Path], tmp_path:
         (folder := tmp_path / "seen" / "joint" / ("ok", "bad")[number % 2]).mkdir(parents=True, exist_ok=True)
         shutil.copy(path, folder)
 
-    def prepare(*options: str) -> Said:
+    def prepare(*options):
         return call("prepare", "--images", tmp_path / "seen", "--store", store.root, *options, command=experts_command)
 
     assert prepare("--variants", "int8").status == 1
@@ -339,7 +333,7 @@ def test_each_expert_gets_its_own_pictures_alone(pictures: list[Path], tmp_path:
     assert store.manifest("line/lead").variants.keys() == {"fp32", "q8"}
 
 
-def test_a_model_newer_than_the_library_says_what_to_do() -> None:
+def test_a_model_newer_than_the_library_says_what_to_do():
     for change in ({"ir_version": 99}, {"opset": 99}):
         model = exported()
         model.ir_version = change.get("ir_version", model.ir_version)
@@ -359,9 +353,7 @@ components:
 """
 
 
-def test_a_session_that_cannot_be_opened_is_the_error_of_its_expert_alone(
-    prepared: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_that_cannot_be_opened_is_the_error_of_its_expert_alone(prepared, tmp_path, monkeypatch):
     (tmp_path / "line.yaml").write_text(BOTH, encoding="utf-8")
     store = Store(shutil.copytree(prepared.root, tmp_path / "store"))
     blob = lay_out_model(b"no model", {}, kind="narrow", labels=3, identity=None)
@@ -383,14 +375,14 @@ def test_a_session_that_cannot_be_opened_is_the_error_of_its_expert_alone(
 
 
 @pytest.mark.slow
-def test_experts_come_and_go_and_leave_no_memory(pictures: list[Path], tmp_path: Path) -> None:
+def test_experts_come_and_go_and_leave_no_memory(pictures, tmp_path):
     store = Store(tmp_path / "store")
     store.put("line/body", kind="resnet18", labels=RESNET.labels, input_size=32, state=trained(RESNET))
     assert Preparer(store, ["int8"]).prepare("line/body", pictures).failed == {}
     kind = kinds.resolve("resnet18")
     device = CpuDevice(store, {"resnet18": kind}, 1)
     batch = [kind.preprocess(np.full((50, 50, 3), grey, np.uint8), RESNET) for grey in (10, 200)]
-    resident: list[int] = []
+    resident = []
     for _ in range(3):
         for _ in range(8):
             device.load("pool", RESNET)
@@ -403,7 +395,7 @@ def test_experts_come_and_go_and_leave_no_memory(pictures: list[Path], tmp_path:
     assert resident[2] - resident[0] < 4 * store.manifest("line/body").variants["int8"].bytes
 
 
-def test_what_a_batch_holds_goes_when_it_ends(prepared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_batch_holds_goes_when_it_ends(prepared, monkeypatch):
     monkeypatch.setenv("MALLOC_ARENA_MAX", "1")  # as commands have it
     kind, process = kinds.resolve("narrow"), psutil.Process()
     device = CpuDevice(prepared, {"narrow": kind}, 1)
@@ -417,12 +409,12 @@ def test_what_a_batch_holds_goes_when_it_ends(prepared: Store, monkeypatch: pyte
     assert held[1] - held[0] < 2 * len(batch) * batch[0].pixels.nbytes
 
 
-def test_a_thread_that_ends_leaves_no_session_in_its_heap(prepared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_that_ends_leaves_no_session_in_its_heap(prepared, monkeypatch):
     device = CpuDevice(prepared, {"narrow": kinds.resolve("narrow")}, 1)
     as_floats = replace(CLASSIFIER, id="floats", variant="fp32")
     for expert in (CLASSIFIER, as_floats):
         device.load("pool", expert)
-    resident: list[str] = []
+    resident = []
     monkeypatch.setattr("coe.runtime.cpu.give_memory_back", lambda: resident.append(repr(device).split()[1]))
     for _ in range(2):
         device.leave()
@@ -430,9 +422,9 @@ def test_a_thread_that_ends_leaves_no_session_in_its_heap(prepared: Store, monke
     device.evict("pool", as_floats)
 
 
-def test_a_blob_takes_no_memory_beside_what_a_session_left(prepared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blob_takes_no_memory_beside_what_a_session_left(prepared, monkeypatch):
     """A session that leaves keeps its place warm for the next session; a blob lies elsewhere."""
-    done: list[str] = []
+    done = []
     monkeypatch.setattr("coe.runtime.cpu.give_memory_back", lambda: done.append("memory goes back"))
     device = CpuDevice(prepared, {"narrow": kinds.resolve("narrow")}, 1)
     as_floats = replace(CLASSIFIER, variant="fp32")

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
-from tiny_line import STATED, Call
+from tiny_line import STATED
 
 from coe import Inspector
 from coe.cli import experts_command
@@ -22,7 +21,7 @@ from coe.scheduler.costs import Cost
 from coe.store.kinds import resolve
 from coe.store.store import Store
 from coe.testing import Experiment
-from coe.variants.prepare import Preparation, Preparer
+from coe.variants.prepare import Preparer
 from experts.onnx import onnx as kind
 
 SIZE = 32
@@ -49,7 +48,7 @@ class File:
     more: Sequence[onnx.NodeProto] = ()
     shape: tuple[int | str, ...] = ("n", 2)
 
-    def save(self, path: Path) -> Path:
+    def save(self, path):
         chance = np.random.default_rng(3)
         shapes = {"first": (8, 3, 3, 3), "second": (16, 8, 3, 3), "head": (16, 2)}
         constants = {name: chance.normal(0, 0.2, shape).astype(self.weights) for name, shape in shapes.items()}
@@ -90,7 +89,7 @@ class File:
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def pictures(tmp_path_factory):
     """Pictures of noise, six dark ones and six bright ones."""
     folder, chance = tmp_path_factory.mktemp("pictures"), np.random.default_rng(1)
     for number in range(12):
@@ -100,7 +99,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return sorted(folder.iterdir())
 
 
-def stored(tmp_path: Path, file: Path, *, takes_bytes: bool = False) -> Store:
+def stored(tmp_path, file, *, takes_bytes=False):
     store = Store(tmp_path / "store")
     mean, deviation = NORMALIZATIONS["0..255" if takes_bytes else "imagenet"]
     store.put(
@@ -115,11 +114,11 @@ def stored(tmp_path: Path, file: Path, *, takes_bytes: bool = False) -> Store:
     return store
 
 
-def prepared(store: Store, pictures: Sequence[Path]) -> Preparation:
+def prepared(store, pictures):
     return Preparer(store, ["fp32", "q8", "int8"], search_s=0).prepare(EXPERT.weights, pictures, "noise")
 
 
-def answers(store: Store, pictures: Sequence[Path], variant: str) -> np.ndarray:
+def answers(store, pictures, variant):
     """Return what the expert says of pictures in one batch on a CPU, (n, 2)."""
     expert = dataclasses.replace(store.manifest(EXPERT.weights).fit(EXPERT), variant=variant)
     device = CpuDevice(store, {"onnx": resolve("onnx")}, 1)
@@ -142,7 +141,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_file_in_int8_says_what_it_says_in_floats(form: str, tmp_path: Path, pictures: list[Path]) -> None:
+def test_a_file_in_int8_says_what_it_says_in_floats(form, tmp_path, pictures):
     file = FORMS[form]
     store = stored(tmp_path, file.save(tmp_path / "m.onnx"), takes_bytes=file.entry == TensorProto.UINT8)
     outcome = prepared(store, pictures)
@@ -156,14 +155,14 @@ def test_a_file_in_int8_says_what_it_says_in_floats(form: str, tmp_path: Path, p
     assert prepared(store, pictures).made == ()
 
 
-def quantised() -> File:
+def quantised():
     scale = helper.make_node("Constant", [], ["s"], value_float=0.1)
     zero = helper.make_node("Constant", [], ["z"], value=numpy_helper.from_array(np.uint8(0)))
     nodes = [helper.make_node("QuantizeLinear", ["b", "s", "z"], ["q"])]
     return File(more=[scale, zero, *nodes])
 
 
-def looping() -> File:
+def looping():
     body = helper.make_graph(
         [helper.make_node("Identity", ["on"], ["still"]), helper.make_node("Identity", ["seen"], ["same"])],
         "body",
@@ -181,7 +180,7 @@ def looping() -> File:
     return File(more=[count, helper.make_node("Loop", ["count", "", "count"], ["again"], body=body)])
 
 
-def mean_alone(path: Path) -> Path:
+def mean_alone(path):
     nodes = [helper.make_node("ReduceMean", ["images"], ["scores"], axes=[2, 3], keepdims=0)]
     graph = helper.make_graph(
         nodes,
@@ -202,20 +201,18 @@ def mean_alone(path: Path) -> Path:
     ],
     ids=["quantised", "16 bits", "loop"],
 )
-def test_a_file_of_which_there_is_no_int8_says_why_and_runs_as_it_is(
-    file: File, word: str, tmp_path: Path, pictures: list[Path]
-) -> None:
+def test_a_file_of_which_there_is_no_int8_says_why_and_runs_as_it_is(file, word, tmp_path, pictures):
     outcome = prepared(store := stored(tmp_path, file.save(tmp_path / "m.onnx")), pictures)
     assert outcome.made == ()
     assert word in outcome.failed["int8"]
     assert word in prepared(store, pictures).skipped  # it is known from then on
     (tmp_path / "line.yaml").write_text(BOARD, encoding="utf-8")
-    said: list[str] = []
+    said = []
     with Inspector(tmp_path / "line.yaml", store=store.root, precision="mixed", memory="64MB", say=said.append):
         assert not any("fp32 alone" in sentence for sentence in said)
 
 
-def test_a_file_without_layers_has_nothing_to_gain(tmp_path: Path, pictures: list[Path]) -> None:
+def test_a_file_without_layers_has_nothing_to_gain(tmp_path, pictures):
     store = stored(tmp_path, mean_alone(tmp_path / "m.onnx"))
     store.put(
         EXPERT.weights,
@@ -228,9 +225,7 @@ def test_a_file_without_layers_has_nothing_to_gain(tmp_path: Path, pictures: lis
     assert "layers" in prepared(store, pictures).failed["int8"]
 
 
-def test_import_makes_it_where_pictures_are_at_hand_and_a_line_uses_it(
-    tmp_path: Path, pictures: list[Path], call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_import_makes_it_where_pictures_are_at_hand_and_a_line_uses_it(tmp_path, pictures, call, monkeypatch):
     file = File().save(tmp_path / "m.onnx")
     for number, path in enumerate(pictures):
         (folder := tmp_path / "seen" / LABELS[number > 5]).mkdir(parents=True, exist_ok=True)

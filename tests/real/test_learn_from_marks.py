@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 import torch
 from golden_parts import good
 from PIL import Image
-from tiny_line import Call
 
 from coe.cli import experts_command
 from coe.cli import inspect as inspect_cli
@@ -38,14 +36,14 @@ components:
 ID = "lamps/lamp"
 
 
-def picture(path: Path, level: int, seed: int) -> None:
+def picture(path, level, seed):
     path.parent.mkdir(parents=True, exist_ok=True)
     noise = np.random.default_rng(seed).integers(-20, 20, (40, 40, 3))
     Image.fromarray((noise + level).astype(np.uint8)).save(path)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path):
     """A board whose expert calls everything bright; photographs; and pictures of a board, of which half are dark."""
     (tmp_path / "lamps.yaml").write_text(BOARD, encoding="utf-8")
     expert = Expert("lamp", "narrow", ("bright", "dark"), 32, ID)
@@ -65,24 +63,22 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(place: Path, call: Call) -> Callable[..., int]:
-    def command(name: str, *arguments: object) -> int:
+def run(place, call):
+    def command(name, *arguments):
         return call(name, *arguments, "--store", place / "store", command=experts_command).status
 
     return command
 
 
 @pytest.fixture
-def inspected(place: Path, call: Call) -> Path:
+def inspected(place, call):
     line = ("--store", place / "store", "--memory", "200MB", "--profile", "none")
     board = ("--board", place / "lamps.yaml", "--images", place / "boards", "--out", place / "run")
     assert call(*board, *line, command=inspect_cli).status == 0, "all is called bright"
     return place / "run"
 
 
-def test_an_expert_learns_from_marks_and_the_former_can_be_gone_back_to(
-    place: Path, inspected: Path, run: Callable[..., int]
-) -> None:
+def test_an_expert_learns_from_marks_and_the_former_can_be_gone_back_to(place, inspected, run):
     more = ["--no-prepare"]
     for number in range(12):
         for name, word in (("a", "good"), ("b", "bad" if number % 2 else "dark")):
@@ -97,7 +93,7 @@ def test_an_expert_learns_from_marks_and_the_former_can_be_gone_back_to(
     assert store.manifest(ID).source == "naive"
 
 
-def test_layers_that_were_frozen_stay_so(place: Path, inspected: Path, run: Callable[..., int]) -> None:
+def test_layers_that_were_frozen_stay_so(place, inspected, run):
     store = Store(place / "store")
     before = store.load(ID)
     body = {name: tensor for name, tensor in before.items() if not name.startswith("fc.")}
@@ -119,9 +115,7 @@ components:
 """
 
 
-def test_a_kind_that_learns_from_good_parts_alone_needs_no_reference_and_learns_its_looks_anew(
-    tmp_path: Path, run: Callable[..., int], place: Path
-) -> None:
+def test_a_kind_that_learns_from_good_parts_alone_needs_no_reference_and_learns_its_looks_anew(tmp_path, run, place):
     board, store = tmp_path / "line7.yaml", Store(place / "store")
     board.write_text(GOOD_ALONE, encoding="utf-8")
     expert = Expert("eye", "patch", ("strange",), 64, "line7/eye", alternates=2)
@@ -140,7 +134,7 @@ def test_a_kind_that_learns_from_good_parts_alone_needs_no_reference_and_learns_
     assert manifest.body is not None, "the backbone is stored once"
 
 
-def test_a_picture_that_is_younger_than_the_word_on_it_is_named(tmp_path: Path) -> None:
+def test_a_picture_that_is_younger_than_the_word_on_it_is_named(tmp_path):
     at = "2026-11-26T06:00:00Z"
     said_s = datetime.fromisoformat(at).timestamp()
     for name, taken_s in {"before": said_s - 60, "within the second": said_s + 0.9, "after": said_s + 60}.items():
@@ -151,7 +145,7 @@ def test_a_picture_that_is_younger_than_the_word_on_it_is_named(tmp_path: Path) 
     assert lessons.changed_since([*words, PictureMark(image="undated", label="good")], tmp_path) == ["after"]
 
 
-def evaluation(*right: bool, bad: bool = False) -> Evaluation:
+def evaluation(*right, bad=False):
     """What an expert says of pictures: which are judged as they should be; the others are escapes or false calls."""
     pictures = [
         PictureAnswer(Photograph(Path(f"{n}"), name=f"{n}", expert="lamp", label="dark"), None)
@@ -168,9 +162,7 @@ def evaluation(*right: bool, bad: bool = False) -> Evaluation:
     ("only_after", "only_before", "is_better"),
     [(5, 0, True), (4, 0, False), (8, 1, True), (6, 1, False), (0, 0, False), (30, 30, False), (1, 9, False)],
 )
-def test_an_expert_is_better_only_if_mcnemars_exact_test_says_so(
-    only_after: int, only_before: int, is_better: bool
-) -> None:
+def test_an_expert_is_better_only_if_mcnemars_exact_test_says_so(only_after, only_before, is_better):
     """One-sided: 1 / 2**5 and (9 + 1) / 2**9 are under 0.05; 1 / 2**4 and (7 + 1) / 2**7 are not."""
     before = evaluation(*[False] * only_after, *[True] * only_before, *[True] * 20)
     after = evaluation(*[True] * only_after, *[False] * only_before, *[True] * 20)
@@ -179,17 +171,13 @@ def test_an_expert_is_better_only_if_mcnemars_exact_test_says_so(
 
 
 @pytest.mark.parametrize(("image", "word"), [("SN1/R0a__L.png", "scratched"), ("SN1/none.png", "good")])
-def test_a_word_that_says_nothing_teaches_nothing(
-    place: Path, inspected: Path, run: Callable[..., int], image: str, word: str
-) -> None:
+def test_a_word_that_says_nothing_teaches_nothing(place, inspected, run, image, word):
     marks.write(inspected, [PictureMark(image=image, label=word, component="L")])
     assert run("learn", place / "lamps.yaml", "--from", inspected, "--photos", place / "photos") == 2
     assert Store(place / "store").manifest(ID).version == 1
 
 
-def test_a_picture_that_two_people_call_otherwise_teaches_nothing(
-    place: Path, inspected: Path, run: Callable[..., int], call: Call
-) -> None:
+def test_a_picture_that_two_people_call_otherwise_teaches_nothing(place, inspected, run, call):
     """In two runs of one name, and in a photograph's folder and a run; of a copy that was saved anew it is said."""
     at = (place / "lamps.yaml", "--photos", place / "photos", "--epochs", "1", "--no-prepare")
     (again := place / "again" / "run").parent.mkdir()
@@ -207,9 +195,7 @@ def test_a_picture_that_two_people_call_otherwise_teaches_nothing(
     assert "L/dark/x.bmp = " in said.words
 
 
-def test_nothing_marked_is_said_and_so_is_an_image_without_a_result_or_a_component(
-    place: Path, inspected: Path, run: Callable[..., int], tmp_path: Path
-) -> None:
+def test_nothing_marked_is_said_and_so_is_an_image_without_a_result_or_a_component(place, inspected, run, tmp_path):
     assert run("learn", place / "lamps.yaml", "--from", inspected, "--photos", place / "photos") == 2
     more = ("--photos", place / "photos", "--mark")
     assert run("learn", place / "lamps.yaml", "--from", inspected, *more, "SN1/none.png=good") == 2
@@ -218,7 +204,7 @@ def test_nothing_marked_is_said_and_so_is_an_image_without_a_result_or_a_compone
     assert run("learn", place / "lamps.yaml", "--from", tmp_path, *more, f"{result['image']}=good") == 2
 
 
-def test_the_last_word_counts_and_an_empty_one_takes_it_back(tmp_path: Path) -> None:
+def test_the_last_word_counts_and_an_empty_one_takes_it_back(tmp_path):
     for label in ("good", "dark"):
         marks.add(tmp_path, PictureMark(image="a.png", label=label, component="L"))
     marks.add(tmp_path, PictureMark(image="b.png", label="good", component="L"))
@@ -230,7 +216,7 @@ def test_the_last_word_counts_and_an_empty_one_takes_it_back(tmp_path: Path) -> 
         marks.read(tmp_path)
 
 
-def test_marked_pictures_of_equal_content_are_never_on_both_sides() -> None:
+def test_marked_pictures_of_equal_content_are_never_on_both_sides():
     pictures = [Photograph(Path(f"{n}.png"), name=f"{n}.png", expert="lamp", label="dark") for n in range(9)]
     digests = {one.path: PictureDigests(n, n // 3) for n, one in enumerate(pictures)}
     lesson = lessons.divided(pictures, digests)

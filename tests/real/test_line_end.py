@@ -4,16 +4,14 @@ import gc
 import itertools
 import threading
 import weakref
-from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from coe import Inspector, Picture
-from coe.core import Expert, Verdict
+from coe import Inspector
+from coe.core import Expert
 from coe.errors import CoeError
 from coe.runtime import cpu, line_engine, trial
 from coe.runtime.cpu import CpuDevice
@@ -27,12 +25,12 @@ AT_DEVICES = ("coe-executor", "coe-answers", "coe-lane", "coe-disk")
 
 
 @pytest.fixture
-def closed(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+def closed(monkeypatch):
     """For each device that was closed: which threads of its line still worked at devices then."""
-    seen: list[set[str]] = []
+    seen = []
     close = CpuDevice.close
 
-    def recorded(device: CpuDevice) -> None:
+    def recorded(device):
         seen.append({thread.name for thread in threading.enumerate() if thread.name.startswith(AT_DEVICES)})
         close(device)
 
@@ -40,13 +38,13 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     return seen
 
 
-def ended(threads: Collection[threading.Thread]) -> None:
+def ended(threads):
     for thread in threads:
         thread.join(20)
         assert not thread.is_alive(), thread.name
 
 
-def test_a_line_that_is_dropped_closes_its_devices(tiny: tuple[Path, Path], closed: list[set[str]]) -> None:
+def test_a_line_that_is_dropped_closes_its_devices(tiny, closed):
     line = Inspector(tiny[0], store=tiny[1], profile=None)
     future, threads = line.submit(PICTURE, "A"), line._engine.line_threads.threads
     future.result()
@@ -56,9 +54,7 @@ def test_a_line_that_is_dropped_closes_its_devices(tiny: tuple[Path, Path], clos
     assert closed == [set()]
 
 
-def test_a_line_that_is_open_at_exit_closes_its_devices(
-    tiny: tuple[Path, Path], closed: list[set[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_that_is_open_at_exit_closes_its_devices(tiny, closed, monkeypatch):
     monkeypatch.setattr(line_engine, "_OPEN", weakref.WeakSet())
     line = Inspector(tiny[0], store=tiny[1], profile=None)
     threads, futures = line._engine.line_threads.threads, [line.submit(PICTURE, "A") for _ in range(4)]
@@ -70,12 +66,10 @@ def test_a_line_that_is_open_at_exit_closes_its_devices(
     assert closed == [set()], "a device is closed once"
 
 
-def test_a_line_that_is_closed_closes_its_devices_for_its_caller(
-    tiny: tuple[Path, Path], closed: list[set[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_that_is_closed_closes_its_devices_for_its_caller(tiny, closed, monkeypatch):
     line = Inspector(tiny[0], store=tiny[1], profile=None)
 
-    def lost(device: CpuDevice) -> None:
+    def lost(device):
         raise CoeError("the device fell off")
 
     with monkeypatch.context() as patch:
@@ -98,7 +92,7 @@ MEMORY = "17MB"
 
 
 @pytest.fixture
-def measured(measures_itself: None, monkeypatch: pytest.MonkeyPatch) -> MeasuredOnce:
+def measured(measures_itself, monkeypatch):
     """What nobody has measured yet."""
     fresh = MeasuredOnce()
     monkeypatch.setattr(cpu.CpuDevice.__init__, "__kwdefaults__", {"measured": fresh})
@@ -106,12 +100,12 @@ def measured(measures_itself: None, monkeypatch: pytest.MonkeyPatch) -> Measured
 
 
 @pytest.fixture
-def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def batches(monkeypatch):
     """The sizes of all batches whose memory is measured, in order."""
-    sizes: list[int] = []
+    sizes = []
     measure = trial.Trial.batch_bytes
 
-    def count(self: trial.Trial, images: int) -> int:
+    def count(self, images):
         sizes.append(images)
         return measure(self, images)
 
@@ -119,12 +113,10 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def test_lines_of_one_board_that_open_at_once_measure_once(
-    tiny: tuple[Path, Path], pictures: list[Picture], measured: MeasuredOnce, batches: list[int]
-) -> None:
+def test_lines_of_one_board_that_open_at_once_measure_once(tiny, pictures, measured, batches):
     board, store = tiny
 
-    def inspect(_: int) -> list[Verdict | None]:
+    def inspect(_):
         with Inspector(board, store=store, memory=MEMORY) as line:
             return [result.verdict for result in line.stream(pictures[:3])]
 
@@ -137,13 +129,11 @@ def test_lines_of_one_board_that_open_at_once_measure_once(
 
 
 @pytest.mark.slow
-def test_a_line_opens_while_another_runs(
-    tiny: tuple[Path, Path], pictures: list[Picture], measured: MeasuredOnce
-) -> None:
+def test_a_line_opens_while_another_runs(tiny, pictures, measured):
     board, store = tiny
     ended = threading.Event()
 
-    def endless() -> Iterator[Picture]:
+    def endless():
         for picture in itertools.cycle(pictures):
             if ended.is_set():
                 return
@@ -164,7 +154,7 @@ def test_a_line_opens_while_another_runs(
 
 
 @pytest.mark.usefixtures("measures_itself")
-def test_measuring_and_preparing_run_on_threads_that_end(tmp_path, monkeypatch) -> None:
+def test_measuring_and_preparing_run_on_threads_that_end(tmp_path, monkeypatch):
     kind = kinds.resolve("narrow")
     expert = Expert("e", "narrow", ("ok", "bad"), 32, "e")
     store = Store(tmp_path)
@@ -190,10 +180,10 @@ def test_measuring_and_preparing_run_on_threads_that_end(tmp_path, monkeypatch) 
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_an_executor_keeps_its_threads_whatever_another_sets_before_its_first_batch(tmp_path, monkeypatch) -> None:
+def test_an_executor_keeps_its_threads_whatever_another_sets_before_its_first_batch(tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_THREAD_LIMIT", raising=False)
 
-    def executor() -> int:
+    def executor():
         CpuDevice(Store(tmp_path), {}, threads=3).enter("one")
         on_fresh_thread(lambda: torch.set_num_threads(1))
         return torch.get_num_threads()

@@ -2,8 +2,6 @@
 
 import math
 import threading
-from collections.abc import Callable
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -17,13 +15,13 @@ from coe.pictures.image_source import ImageSource
 
 
 @pytest.fixture
-def slow_decoding(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def slow_decoding(monkeypatch):
     """Let `before` be called with each image before it is decoded."""
 
-    def install(before: Callable[[ImageSource], None]) -> None:
+    def install(before):
         decode = ImageSource.decode
 
-        def decoded(source: ImageSource) -> object:
+        def decoded(source):
             before(source)
             return decode(source)
 
@@ -49,7 +47,7 @@ def test_latency_and_lateness_count_from_submit(tiny, slow_decoding, image, with
     assert latencies.quantile_s(0.99) == 2.0
 
 
-def pictures(folder: Path, sides: list[int]) -> list[Path]:
+def pictures(folder, sides):
     paths = [folder / f"{number}.jpg" for number in range(len(sides))]
     for path, side in zip(paths, sides, strict=True):
         cv2.imwrite(str(path), np.full((side, side, 3), 200, np.uint8))
@@ -63,7 +61,7 @@ def test_what_is_decoded_at_once_stays_within_its_budget_later_stages_too(tiny, 
     lock, now, seen = threading.Lock(), [], []
     decode = ImageSource.decode
 
-    def counted(source: ImageSource) -> object:
+    def counted(source):
         needed = 7 * {0: 600, 1: 900, 2: 2000}[int(source.image.path.stem) % 3] ** 2
         with lock:
             now.append(needed)
@@ -89,7 +87,7 @@ def test_what_is_decoded_at_once_stays_within_its_budget_later_stages_too(tiny, 
 def test_small_images_do_not_pass_a_large_one_that_waits(tiny):
     device = QuickDevice()
     device.gate.clear()
-    order: list[str] = []
+    order = []
     large = np.full((400, 400, 3), 200, np.uint8)
     with quick(tiny, device, inbox_bytes=100_000) as line:
         first = line.submit(LIGHT, "C", name="first")

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from tables import with_slow_rows
 from coe.core import Expert
 from coe.errors import ConfigError, ImageError, StoreError
 from coe.helpers.system import forget_file
-from coe.inspector.profile import KindProfile
 from coe.profiler.measure import CannotMeasure, MeasuredExpert, Target, measure
 from coe.store import kinds
 from coe.store.store import Store
@@ -31,7 +29,7 @@ FITTED = (1, 2, 4, 8)
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def store(tmp_path_factory):
     made = Store(tmp_path_factory.mktemp("measured") / "store")
     for seed, expert in enumerate((CLASSIFIER, DETECTOR)):
         with torch.random.fork_rng(devices=[]):
@@ -44,13 +42,13 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 CPU = Target("cpu", 1)
 
 
-def measured(expert: Expert, store: Store, target: Target = CPU, **options: object) -> KindProfile:
+def measured(expert, store, target=CPU, **options):
     options = {"sizes": FITTED, "limit_s": 1.0, **options}
     return measure(MeasuredExpert(expert, kinds.resolve(expert.kind), store, target), **options)
 
 
 @BOTH
-def test_what_is_measured_makes_sense(expert: Expert, store: Store):
+def test_what_is_measured_makes_sense(expert, store):
     said, done = [], []
     found = measured(expert, store, say=said.append, tick=done.append)
     assert (found.kind, found.input_size, found.device, found.threads) == (expert.kind, expert.input_size, "cpu", 1)
@@ -97,7 +95,7 @@ with line_devices.make({"cpu": 1}, Store(root), {kind: kinds.resolve(kind)}, {"c
 
 @pytest.mark.parametrize("expert", with_slow_rows([CLASSIFIER, DETECTOR], fast=0), ids=["narrow", "yolov5n"])
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
-def test_a_size_that_was_not_measured_stays_under_its_bound(expert: Expert, store: Store):
+def test_a_size_that_was_not_measured_stays_under_its_bound(expert, store):
     said = subprocess.run(
         [sys.executable, "-c", PEAK, expert.kind, str(expert.input_size), expert.weights, str(store.root)],
         capture_output=True,
@@ -110,7 +108,7 @@ def test_a_size_that_was_not_measured_stays_under_its_bound(expert: Expert, stor
     assert held < bound + (2 << 20)
 
 
-def test_without_weights_it_is_measured_all_the_same_and_the_store_stays_as_it_is(tmp_path: Path):
+def test_without_weights_it_is_measured_all_the_same_and_the_store_stays_as_it_is(tmp_path):
     said = []
     found = measured(CLASSIFIER, Store(tmp_path / "store"), say=said.append, limit_s=0.5)
     assert found.weights_bytes > 4e6
@@ -118,7 +116,7 @@ def test_without_weights_it_is_measured_all_the_same_and_the_store_stays_as_it_i
     assert not (tmp_path / "store").exists()
 
 
-def test_what_cannot_be_measured_says_why(store: Store, tmp_path: Path):
+def test_what_cannot_be_measured_says_why(store, tmp_path):
     with pytest.raises(CannotMeasure, match="not prepared in int8"):
         measured(CLASSIFIER, store, Target("cpu", 1, "int8"))
     with pytest.raises(ConfigError, match="'gpu'"):
@@ -127,7 +125,7 @@ def test_what_cannot_be_measured_says_why(store: Store, tmp_path: Path):
         measured(Expert("o", "onnx", ("ok", "bad"), 64, "line/none"), Store(tmp_path))
 
 
-def test_damaged_weights_are_said(tmp_path: Path):
+def test_damaged_weights_are_said(tmp_path):
     store = Store(tmp_path)
     state = kinds.resolve("narrow").skeleton(CLASSIFIER).state_dict()
     store.put(CLASSIFIER.weights, kind="narrow", labels=CLASSIFIER.labels, input_size=64, state=state)
@@ -141,7 +139,7 @@ def test_damaged_weights_are_said(tmp_path: Path):
         measured(CLASSIFIER, store)
 
 
-def test_a_kind_that_takes_no_generated_image_is_measured_all_the_same(store: Store):
+def test_a_kind_that_takes_no_generated_image_is_measured_all_the_same(store):
     class Choosy(type(kinds.resolve("narrow"))):
         def preprocess(self, image, expert):
             raise ImageError("shows no part")
@@ -151,7 +149,7 @@ def test_a_kind_that_takes_no_generated_image_is_measured_all_the_same(store: St
 
 
 @pytest.mark.slow
-def test_sample_images_are_used_and_broken_ones_left_out(store: Store, tmp_path: Path):
+def test_sample_images_are_used_and_broken_ones_left_out(store, tmp_path):
     pixels = np.random.default_rng(1).integers(0, 255, (64, 96, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "good.png")
     (tmp_path / "bad.png").write_bytes(b"no picture")
@@ -163,8 +161,8 @@ def test_sample_images_are_used_and_broken_ones_left_out(store: Store, tmp_path:
 
 
 @pytest.mark.slow
-def test_an_interrupt_passes_through(store: Store):
-    def tick(done: float) -> None:
+def test_an_interrupt_passes_through(store):
+    def tick(done):
         if done > 0.1:
             raise KeyboardInterrupt
 
@@ -172,10 +170,10 @@ def test_an_interrupt_passes_through(store: Store):
         measured(CLASSIFIER, store, limit_s=30.0, sizes=range(1, 33), tick=tick)
 
 
-def test_control_c_does_not_wait_for_the_end(store: Store):
+def test_control_c_does_not_wait_for_the_end(store):
     sent = []
 
-    def tick(done: float) -> None:
+    def tick(done):
         if done > 0.0002 and not sent:
             sent.append(done)
             os.kill(os.getpid(), signal.SIGINT)
@@ -186,8 +184,8 @@ def test_control_c_does_not_wait_for_the_end(store: Store):
 
 
 @pytest.mark.slow
-def test_nothing_stays_in_memory(store: Store):
-    def weights() -> int:
+def test_nothing_stays_in_memory(store):
+    def weights():
         gc.collect()
         return sum(one.numel() for one in gc.get_objects() if type(one) is torch.nn.Parameter)
 
@@ -197,7 +195,7 @@ def test_nothing_stays_in_memory(store: Store):
     assert weights() <= before
 
 
-def test_a_file_that_was_forgotten_is_told_from_one_in_memory(tmp_path: Path):
+def test_a_file_that_was_forgotten_is_told_from_one_in_memory(tmp_path):
     assert not forget_file(tmp_path / "none")
     (tmp_path / "empty").touch()
     assert not forget_file(tmp_path / "empty")

@@ -3,14 +3,11 @@
 import importlib
 import json
 import shlex
-from pathlib import Path
-from types import ModuleType
 
 import cv2
 import numpy as np
 import pages
 import pytest
-from tiny_line import Call
 
 from apps.demo import own_board
 from coe.cli.start import MODULES, Exit
@@ -18,7 +15,7 @@ from coe.cli.start import MODULES, Exit
 PAGE = pages.ROOT / "docs" / "own-board.md"
 
 
-def section(heading: str) -> list[pages.Block]:
+def section(heading):
     """Return the blocks of a section."""
     text = PAGE.read_text(encoding="utf-8")
     begin = text.count("\n", 0, text.index(heading))
@@ -27,14 +24,12 @@ def section(heading: str) -> list[pages.Block]:
     return [block for block in pages.blocks(PAGE) if begin < block.line <= last]
 
 
-def module(name: str) -> ModuleType:
+def module(name):
     return importlib.import_module(MODULES[name.removeprefix("coe-")])
 
 
 @pytest.mark.slow
-def test_the_page_leads_from_a_placement_file_to_a_report(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_leads_from_a_placement_file_to_a_report(call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COE_STORE", str(tmp_path / "store"))
     first, sizes, then = section("## From a placement file")
@@ -57,9 +52,7 @@ def test_the_page_leads_from_a_placement_file_to_a_report(
     assert (tmp_path / "line7" / "run" / "report.html").is_file()
 
 
-def test_the_page_leads_from_places_in_pixels_to_photographs(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_leads_from_places_in_pixels_to_photographs(call, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     places, new, recipe, rest = section("## Boards without fiducials")
     (tmp_path / "places.csv").write_text(places.text, encoding="utf-8")

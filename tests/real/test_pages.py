@@ -5,8 +5,6 @@ Lines of boards that must be trained first run on small boards that have compone
 
 import doctest
 import re
-from pathlib import Path
-from types import CodeType
 
 import pages
 import pytest
@@ -23,26 +21,26 @@ TRAINED_FIRST = ("demo", "first_look")
 ALL = [block for page in pages.PAGES for block in pages.blocks(page)]
 
 
-def place(block: object) -> str:
+def place(block):
     return block.place if isinstance(block, Block) else block[0].place
 
 
 @pytest.mark.parametrize("program", pages.programs(), ids=place)
-def test_a_program_prints_what_its_page_says(tiny, tmp_path, monkeypatch, capsys, program: list[Block]) -> None:
+def test_a_program_prints_what_its_page_says(tiny, tmp_path, monkeypatch, capsys, program):
     (tmp_path / "routing_rules").mkdir()
     for name in TRAINED_FIRST:
         text = TINY.replace("board: tiny", f"board: {name}").replace("  C: {", "  R0402-10K: {")
         text = re.sub(r"(\S+): {kind: (\S+),", r"\1: {weights: tiny/\1, kind: \2,", text)
         (tmp_path / "routing_rules" / f"{name}.yaml").write_text(text, encoding="utf-8")
 
-    def open_line(board: str | Path | list[str], **options: object) -> Inspector:
+    def open_line(board, **options):
         if all(name in TRAINED_FIRST for name in (board if isinstance(board, list) else [board])):
             return quick((board, tiny[1]), **options)
         return Inspector(board, **options)
 
     monkeypatch.setattr(coe.inspector.inspector, "Inspector", open_line)
     monkeypatch.chdir(tmp_path)
-    names: dict[str, object] = {"__name__": "__main__"}
+    names = {"__name__": "__main__"}
     with torch.random.fork_rng(devices=[]):
         for block in program:
             exec(compiled(block), names)
@@ -50,7 +48,7 @@ def test_a_program_prints_what_its_page_says(tiny, tmp_path, monkeypatch, capsys
             assert doctest.OutputChecker().check_output(block.output, printed, doctest.ELLIPSIS), printed
 
 
-def test_no_program_and_no_comment_is_passed_over() -> None:
+def test_no_program_and_no_comment_is_passed_over():
     texts = [page.read_text(encoding="utf-8") for page in pages.PAGES]
     python = [block for block in ALL if block.language == "python"]
     assert sum(text.count("```python") for text in texts) == len(python) > 0
@@ -60,7 +58,7 @@ def test_no_program_and_no_comment_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("block", [block for block in ALL if block.reason], ids=place)
-def test_a_program_that_is_not_run_can_be_compiled(block: Block) -> None:
+def test_a_program_that_is_not_run_can_be_compiled(block):
     compiled(block)
 
 
@@ -69,11 +67,11 @@ BOARDS = [block for block in ALL if block.text.startswith("board:") and "\ncompo
 
 
 @pytest.mark.parametrize("block", BOARDS, ids=place)
-def test_a_board_file_can_be_read(block: Block, tmp_path: Path) -> None:
+def test_a_board_file_can_be_read(block, tmp_path):
     (tmp_path / "board.yaml").write_text(block.text, encoding="utf-8")
     assert rules.load(tmp_path / "board.yaml").components
 
 
-def compiled(block: Block) -> CodeType:
+def compiled(block):
     """Compile a program so that an error names the page and its line."""
     return compile("\n" * (block.line - 1) + block.text, str(block.page), "exec")

@@ -10,14 +10,13 @@ import cv2
 import portable_run
 import pytest
 
-from coe import Picture
 from coe.core import Verdict
 from coe.results.records import read
 
 ROOT = Path(__file__).parents[2]
 
 
-def on_a_poor_system(*arguments: object, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+def on_a_poor_system(*arguments, path=None):
     """Run a command, named as `module:function`, where the system offers little; `path` may hold the module."""
     found = os.pathsep.join(str(folder) for folder in (ROOT, ROOT / "tests" / "installed", path) if folder)
     return subprocess.run(
@@ -32,7 +31,7 @@ def on_a_poor_system(*arguments: object, path: Path | None = None) -> subprocess
 
 
 @pytest.mark.slow
-def test_every_module_of_the_framework_can_be_imported(tmp_path: Path) -> None:
+def test_every_module_of_the_framework_can_be_imported(tmp_path):
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for package in ("coe", "experts")
@@ -52,7 +51,7 @@ def test_every_module_of_the_framework_can_be_imported(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_is_inspected_and_written(tiny: tuple[Path, Path], pictures: list[Picture], tmp_path: Path) -> None:
+def test_a_run_is_inspected_and_written(tiny, pictures, tmp_path):
     board, store = tiny
     images = tmp_path / "images" / "SN1"
     images.mkdir(parents=True)

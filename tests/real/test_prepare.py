@@ -3,7 +3,6 @@
 import functools
 import shutil
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,7 +37,7 @@ def one_thread():
 
 
 @functools.cache
-def weights(expert: Expert) -> dict[str, torch.Tensor]:
+def weights(expert):
     """Random weights whose batch norms do something, as trained ones do; do not change them."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -52,7 +51,7 @@ def weights(expert: Expert) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def filled(tmp_path_factory):
     """A store with both experts; do not change it."""
     store = Store(tmp_path_factory.mktemp("filled") / "store")
     for expert in (CLASSIFIER, DETECTOR):
@@ -63,7 +62,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 @pytest.fixture(scope="module")
-def prepared(filled: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
+def prepared(filled, tmp_path_factory):
     """A store whose experts are prepared; do not change it."""
     store = Store(linked_copy(filled.root, tmp_path_factory.mktemp("prepared") / "store"))
     for expert in (CLASSIFIER, DETECTOR):
@@ -72,7 +71,7 @@ def prepared(filled: Store, tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 @pytest.fixture
-def store(filled: Store, tmp_path: Path) -> Store:
+def store(filled, tmp_path):
     return Store(shutil.copytree(filled.root, tmp_path / "store"))
 
 
@@ -86,7 +85,7 @@ def test_a_detector_of_full_width_is_sound_too(store):
     assert again.manifest.variants == first.manifest.variants
 
 
-def sound(store: Store, expert: Expert) -> None:
+def sound(store, expert):
     manifest = store.check(expert.weights)
     assert tuple(manifest.variants) == ALL
     sizes = [variant.bytes for variant in manifest.variants.values()]
@@ -189,7 +188,7 @@ def test_the_margin_catches_what_a_coarse_variant_says_otherwise():
     assert compare(expected, found, generated=True).images == len(generated(16))
 
 
-def run(monkeypatch, *arguments: object) -> int:
+def run(monkeypatch, *arguments):
     monkeypatch.setattr(sys, "argv", ["coe-experts", *map(str, arguments)])
     with pytest.raises(SystemExit) as ended:
         experts_cli.main()

@@ -2,11 +2,9 @@
 
 import json
 from functools import partial
-from pathlib import Path
 
 import pytest
 from built_once import linked_copy
-from fake_gpu import FakeDriver
 
 from coe import Inspector, config
 from coe.cli import profile_command as command
@@ -18,7 +16,7 @@ from coe.runtime.cuda import torch_driver
 
 
 @pytest.fixture(autouse=True)
-def quickly(monkeypatch) -> None:
+def quickly(monkeypatch):
     monkeypatch.setattr(profiling, "QUICK", profiling.Effort(kind_s=0.1, confirm_images=8))
     monkeypatch.setattr(profiling, "SAMPLE_REQUESTS", 60)
     monkeypatch.setattr(profiling, "_CONFIRM_S", 0.0)
@@ -35,7 +33,7 @@ def run(call):
 
 
 @pytest.fixture(scope="module")
-def bench(synthetic_work, tmp_path_factory) -> tuple[Path, Path]:
+def bench(synthetic_work, tmp_path_factory):
     """A board of four ResNet18 experts of 32 pixels, and their store."""
     folder = linked_copy(synthetic_work, tmp_path_factory.mktemp("bench") / "work")
     path, store = synthetic_board(folder, kind="narrow", experts=4, input_size=32, seed=0)
@@ -43,7 +41,7 @@ def bench(synthetic_work, tmp_path_factory) -> tuple[Path, Path]:
 
 
 @pytest.mark.slow
-def test_a_machine_is_profiled_and_lines_use_it_by_themselves(bench, run, call, tmp_path, monkeypatch) -> None:
+def test_a_machine_is_profiled_and_lines_use_it_by_themselves(bench, run, call, tmp_path, monkeypatch):
     board, store = bench
     place = tmp_path / "data" / "profile.json"
     monkeypatch.setenv(config.PROFILE_VARIABLE, str(place))
@@ -59,7 +57,7 @@ def test_a_machine_is_profiled_and_lines_use_it_by_themselves(bench, run, call, 
     assert place.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in place.parent.iterdir()) == ["profile.json", "profile.png"]
 
-    sentences: list[str] = []
+    sentences = []
     with Inspector(board, store=store, say=sentences.append) as line:
         results = list(line.stream(synthetic_pictures(board, 12, seed=1)))
         used, plan = line.memory_bytes, line.plan
@@ -95,7 +93,7 @@ def test_a_machine_is_profiled_and_lines_use_it_by_themselves(bench, run, call, 
 
 
 @pytest.mark.slow
-def test_sample_runs_may_take_place_on_the_machine(bench, run, tmp_path) -> None:
+def test_sample_runs_may_take_place_on_the_machine(bench, run, tmp_path):
     board, store = bench
     place = tmp_path / "profile.json"
     arguments = ("--board", board, "--memory", "150MB", "--quick", "--on-machine", "--out", place)
@@ -115,7 +113,7 @@ def test_sample_runs_may_take_place_on_the_machine(bench, run, tmp_path) -> None
 
 
 @pytest.fixture
-def driver(driver, monkeypatch) -> FakeDriver:
+def driver(driver, monkeypatch):
     """A GPU that is there, the better half of whose memory somebody else has."""
     driver.total, driver.context = 2 << 30, 1200 << 20
     monkeypatch.setattr(torch_driver, "is_there", lambda: True)
@@ -123,7 +121,7 @@ def driver(driver, monkeypatch) -> FakeDriver:
 
 
 @pytest.mark.slow
-def test_a_gpu_is_measured_and_its_executors_are_tried_first(bench, run, call, tmp_path, monkeypatch, driver) -> None:
+def test_a_gpu_is_measured_and_its_executors_are_tried_first(bench, run, call, tmp_path, monkeypatch, driver):
     board, store = bench
     place = tmp_path / "profile.json"
     monkeypatch.setenv(config.PROFILE_VARIABLE, str(place))
@@ -142,7 +140,7 @@ def test_a_gpu_is_measured_and_its_executors_are_tried_first(bench, run, call, t
     assert driver.peak <= 400e6
 
     # A line by this profile, on the machine's GPU if that was chosen.
-    sentences: list[str] = []
+    sentences = []
     with Inspector(board, store=store, say=sentences.append, executors="cuda=1") as line:
         assert [result.error for result in line.stream(synthetic_pictures(board, 6, seed=1))] == [None] * 6
     assert not any("measuring" in sentence for sentence in sentences)
@@ -157,7 +155,7 @@ def test_a_gpu_is_measured_and_its_executors_are_tried_first(bench, run, call, t
 
 
 @pytest.mark.slow
-def test_a_gpu_without_weights_or_room_for_the_board_is_left_out(bench, run, tmp_path, driver) -> None:
+def test_a_gpu_without_weights_or_room_for_the_board_is_left_out(bench, run, tmp_path, driver):
     board, store = bench
     for folder, sizes in ((tmp_path / "empty", ()), (store, ("400MB", "100MB"))):
         place = tmp_path / f"{folder.name}.json"
@@ -174,7 +172,7 @@ def test_a_gpu_without_weights_or_room_for_the_board_is_left_out(bench, run, tmp
             assert {kind.device for kind in known.kinds} == {"cpu"}
 
 
-def test_memory_of_a_gpu_that_there_is_not_is_refused(bench, run, tmp_path, monkeypatch) -> None:
+def test_memory_of_a_gpu_that_there_is_not_is_refused(bench, run, tmp_path, monkeypatch):
     monkeypatch.setattr(torch_driver, "is_there", lambda: False)
     board, store = bench
     arguments = ("--board", board, "--store", store, "--quick", "--out", tmp_path / "p.json")
@@ -183,19 +181,19 @@ def test_memory_of_a_gpu_that_there_is_not_is_refused(bench, run, tmp_path, monk
     assert "--device-memory and --host-memory have no effect" in said.words
 
 
-def test_an_interrupted_run_goes_on_where_it_was(bench, run, tmp_path, monkeypatch) -> None:
+def test_an_interrupted_run_goes_on_where_it_was(bench, run, tmp_path, monkeypatch):
     board, store = bench
     place = tmp_path / "profile.json"
     arguments = ("--board", board, "--store", store, "--memory", "150MB", "--quick", "--out", place)
 
-    def interrupted(*arguments: object, **options: object) -> None:
+    def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(profiling, "confirm", interrupted)
         assert run(*arguments).status == 130
     assert not place.exists()
-    measured: list[str] = []
+    measured = []
     monkeypatch.setattr(profiling, "measure", lambda subject, **o: measured.append(subject.expert.kind))
     monkeypatch.setattr(profiling, "joint_speeds", lambda subject, known, most, **o: known)
     said = run(*arguments)
@@ -206,7 +204,7 @@ def test_an_interrupted_run_goes_on_where_it_was(bench, run, tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_a_board_without_weights_is_measured_with_random_ones_and_says_so(bench, run, tmp_path) -> None:
+def test_a_board_without_weights_is_measured_with_random_ones_and_says_so(bench, run, tmp_path):
     place = tmp_path / "profile.json"
     said = run("--board", bench[0], "--store", tmp_path / "store", "--memory", "150MB", "--quick", "--out", place)
     assert said.status == 0
@@ -226,7 +224,7 @@ def test_a_board_without_weights_is_measured_with_random_ones_and_says_so(bench,
         (("--board", "{board}", "--images", "{folder}"), "holds no image"),
     ],
 )
-def test_what_cannot_work_ends_in_a_sentence(bench, run, tmp_path, arguments, sentence) -> None:
+def test_what_cannot_work_ends_in_a_sentence(bench, run, tmp_path, arguments, sentence):
     board, store = bench
     filled = [argument.format(board=board, folder=tmp_path) for argument in arguments]
     if "--out" not in filled:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from golden_parts import BOARD, DEFECT, bad, moved, noisy, part
 from PIL import Image
-from tiny_line import Call
 
 from coe import Inspector, Picture, Verdict
 from coe.board import rules
@@ -30,7 +29,7 @@ OPTIONS = {"memory": "200MiB", "allow_kinds": ALLOW, "profile": None}
 
 
 @pytest.fixture
-def line_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Store]:
+def line_files(tmp_path, monkeypatch):
     """The board's file, and a store with its experts, of few weights, and the reference of U1."""
     monkeypatch.setattr(golden_network, "WIDTHS", (8, 16, 16, 16))
     board = tmp_path / "pairs.yaml"
@@ -45,13 +44,13 @@ def line_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, S
     return board, store
 
 
-def save(path: Path, pixels: np.ndarray) -> Path:
+def save(path, pixels):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).save(path)
     return path
 
 
-def test_a_stored_reference_tells_good_from_bad_wherever_the_part_lies(line_files: tuple[Path, Store]) -> None:
+def test_a_stored_reference_tells_good_from_bad_wherever_the_part_lies(line_files):
     board, store = line_files
     pictures = [
         Picture(moved(noisy(make(part()), seed), right, down, degrees), "U1", name=name, order="RGB")
@@ -76,7 +75,7 @@ def test_a_stored_reference_tells_good_from_bad_wherever_the_part_lies(line_file
     assert box == pytest.approx((x1 - 6, y1 + 3, x2 - 6, y2 + 3), abs=3), "boxes are in pixels of the picture"
 
 
-def test_a_part_that_does_not_fit_is_for_a_person_with_the_reason(line_files: tuple[Path, Store]) -> None:
+def test_a_part_that_does_not_fit_is_for_a_person_with_the_reason(line_files):
     board, store = line_files
     pictures = [
         Picture(part(5), "U1", name="another part", order="RGB"),
@@ -94,7 +93,7 @@ def test_a_part_that_does_not_fit_is_for_a_person_with_the_reason(line_files: tu
     assert doubts["dark"] == "its reference is dark; was the light on?"
 
 
-def test_a_picture_of_another_size_and_depth_is_brought_to_the_reference(line_files: tuple[Path, Store]) -> None:
+def test_a_picture_of_another_size_and_depth_is_brought_to_the_reference(line_files):
     board, store = line_files
     large = np.asarray(Image.fromarray(bad(part())).resize((320, 320), Image.Resampling.BICUBIC))
     grey = np.asarray(Image.fromarray(part()).convert("L"))
@@ -107,7 +106,7 @@ def test_a_picture_of_another_size_and_depth_is_brought_to_the_reference(line_fi
     assert colourless.findings[0].doubt.startswith("it is grey and its reference has colours")
 
 
-def test_a_given_reference_comes_with_the_picture(line_files: tuple[Path, Store], tmp_path: Path) -> None:
+def test_a_given_reference_comes_with_the_picture(line_files, tmp_path):
     board, store = line_files
     saved = save(tmp_path / "golden.png", part(3))
     with Inspector(board, store=store, **OPTIONS) as line:
@@ -125,7 +124,7 @@ def test_a_given_reference_comes_with_the_picture(line_files: tuple[Path, Store]
     assert damaged.failure.reason.startswith("the reference ")
 
 
-def test_a_missing_reference_is_an_error_at_start(line_files: tuple[Path, Store]) -> None:
+def test_a_missing_reference_is_an_error_at_start(line_files):
     board, store = line_files
     board.write_text(BOARD.replace("reference: U1", "reference: U7"), encoding="utf-8")
     with pytest.raises(StoreError, match=r"no reference 'pairs/U7' in .*did you mean 'pairs/U1'"):
@@ -135,7 +134,7 @@ def test_a_missing_reference_is_an_error_at_start(line_files: tuple[Path, Store]
         Inspector(board, store=store, **OPTIONS)
 
 
-def test_a_reference_that_nothing_compares_with_is_an_error_at_start(tiny: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_reference_that_nothing_compares_with_is_an_error_at_start(tiny, tmp_path):
     board = tmp_path / "tiny.yaml"
     board.write_text(tiny[0].read_text().replace("A: {count: 5,", "A: {count: 5, reference: A,"), encoding="utf-8")
     with pytest.raises(RulesError, match="'A' has a reference, and none of its experts compares with one"):
@@ -143,9 +142,7 @@ def test_a_reference_that_nothing_compares_with_is_an_error_at_start(tiny: tuple
 
 
 @pytest.mark.slow
-def test_experts_with_a_reference_have_blobs_and_variants_like_others(
-    line_files: tuple[Path, Store], call: Call
-) -> None:
+def test_experts_with_a_reference_have_blobs_and_variants_like_others(line_files, call):
     board, store = line_files
     prepared = call(
         "prepare", "--board", board, "--store", store.root, "--allow-kind", "golden_parts", command=experts_command
@@ -159,7 +156,7 @@ def test_experts_with_a_reference_have_blobs_and_variants_like_others(
     assert {(result.request.image, result.verdict) for result in results} == {("copy", Verdict.OK), ("bad", Verdict.NG)}
 
 
-def test_a_run_is_bound_to_its_references(line_files: tuple[Path, Store], tmp_path: Path, call: Call) -> None:
+def test_a_run_is_bound_to_its_references(line_files, tmp_path, call):
     board, store = line_files
     images = tmp_path / "images"
     save(images / "good.png", part())
@@ -180,7 +177,7 @@ def test_a_run_is_bound_to_its_references(line_files: tuple[Path, Store], tmp_pa
     assert "holds a run with other references ('pairs/U1')" in again.words
 
 
-def test_the_report_shows_no_reference_that_came_after_the_run_began(line_files: tuple[Path, Store]) -> None:
+def test_the_report_shows_no_reference_that_came_after_the_run_began(line_files):
     board, store = rules.load(line_files[0]), line_files[1]
     item, checksum = Photograph(Path("a.png"), "U1", name="a.png"), References(store).manifest("pairs/U1").checksum
     run = RunIdentity("pairs", references={"pairs/U1": checksum})
@@ -201,9 +198,7 @@ def test_the_report_shows_no_reference_that_came_after_the_run_began(line_files:
         ("good.png,U1,good.png\n", "'good.png' has a reference, and the rules of 'U1' do not say"),
     ],
 )
-def test_a_table_without_the_needed_references_is_refused_at_start(
-    line_files: tuple[Path, Store], tmp_path: Path, call: Call, rows: str, sentence: str
-) -> None:
+def test_a_table_without_the_needed_references_is_refused_at_start(line_files, tmp_path, call, rows, sentence):
     board, store = line_files
     save(tmp_path / "images" / "good.png", part())
     (tmp_path / "images" / "images.csv").write_text(f"path,component,reference\n{rows}")
@@ -216,7 +211,7 @@ def test_a_table_without_the_needed_references_is_refused_at_start(
     ("cell", "reason"),
     [("../x.png", "leaves the folder"), ("none.png", "there is no reference 'none.png'"), (".", "is a folder")],
 )
-def test_a_reference_that_cannot_be_read_is_the_error_of_its_image(tmp_path: Path, cell: str, reason: str) -> None:
+def test_a_reference_that_cannot_be_read_is_the_error_of_its_image(tmp_path, cell, reason):
     from coe.pictures import finding
 
     save(tmp_path / "good.png", part())
@@ -225,9 +220,7 @@ def test_a_reference_that_cannot_be_read_is_the_error_of_its_image(tmp_path: Pat
     assert reason in item.failure.reason
 
 
-def test_the_command_makes_references_and_names_what_it_leaves_out(
-    line_files: tuple[Path, Store], tmp_path: Path, call: Call
-) -> None:
+def test_the_command_makes_references_and_names_what_it_leaves_out(line_files, tmp_path, call):
     board, store = line_files
     good = tmp_path / "good"
     for seed in range(5):
@@ -253,7 +246,7 @@ def test_the_command_makes_references_and_names_what_it_leaves_out(
         Inspector(board, store=store, **OPTIONS)
 
 
-def test_the_command_says_what_is_missing(line_files: tuple[Path, Store], tmp_path: Path, call: Call) -> None:
+def test_the_command_says_what_is_missing(line_files, tmp_path, call):
     board, store = line_files
     save(tmp_path / "good" / "U2" / "a.png", part())
     nothing = call("reference", board, "--images", tmp_path / "good", "--store", store.root, command=experts_command)
@@ -264,9 +257,7 @@ def test_the_command_says_what_is_missing(line_files: tuple[Path, Store], tmp_pa
     assert "no component of pairs.yaml has a reference in the store" in given.words
 
 
-def test_a_benchmark_hands_over_the_reference_of_each_picture(
-    line_files: tuple[Path, Store], tmp_path: Path, call: Call
-) -> None:
+def test_a_benchmark_hands_over_the_reference_of_each_picture(line_files, tmp_path, call):
     board, store = line_files
     save(tmp_path / "bad.png", bad(part()))
     save(tmp_path / "good.png", part())

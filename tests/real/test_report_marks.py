@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.slow
 NAMES = ("SN1/R1__L.png", 'SN1/R2"é__L.png')
 
 
-def test_what_is_pressed_in_the_report_is_a_file_of_marks(tmp_path: Path) -> None:
+def test_what_is_pressed_in_the_report_is_a_file_of_marks(tmp_path):
     if (program := shutil.which("chromium")) is None:
         pytest.skip("there is no chromium here; install Debian's package `chromium`")
     likeness = Likeness(8, bytes(3 * 8 * 8), (0.0, 0.0, 20.0, 20.0))
@@ -32,7 +31,7 @@ def test_what_is_pressed_in_the_report_is_a_file_of_marks(tmp_path: Path) -> Non
     with playwright.sync_playwright() as browsers:
         browser = browsers.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page()
-        said: list[str] = []
+        said = []
         page.on("console", lambda message: said.append(message.text))
         page.goto(report.as_uri())
         for place, word in enumerate(("good", "bad")):

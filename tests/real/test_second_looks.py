@@ -66,7 +66,7 @@ def test_doubtful_findings_are_made_again(prepared, pictures):
     options["experiment"] = Experiment(make_devices=PRETENDING)
     with Inspector(board, store=store, memory="18MB", experiment=Experiment(make_devices=PRETENDING)) as line:
         sharp = by_name(line.stream(pictures[:16]))
-    said: list[str] = []
+    said = []
     with Inspector(board, say=said.append, **options) as line:
         found = by_name(line.stream(pictures[:16]))
         seen = line.metrics()

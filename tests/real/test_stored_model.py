@@ -23,14 +23,14 @@ JOINT = Expert("joint", "narrow", ("ok", "bad", "gone"), 64, "line/joint", varia
 BRIDGE = Expert("bridge", "narrow_boxes", ("bridge", "gap"), 96, "line/bridge", variant="int8")
 
 
-def images(expert: Expert, count: int) -> list[np.ndarray]:
+def images(expert, count):
     """Pictures (3, S, S) of coarse noise."""
     chance, side = np.random.default_rng(1), expert.input_size // 4
     return [chance.integers(0, 256, (3, side, side), np.uint8).repeat(4, 1).repeat(4, 2) for _ in range(count)]
 
 
 @functools.cache
-def quantised(expert: Expert, in_float: int = 0) -> onnx.ModelProto:
+def quantised(expert, in_float=0):
     """Return a model of random weights in int8, but for some layers; do not change it."""
     kind = kinds.resolve(expert.kind)
     assert isinstance(kind, kinds.ModuleKind)
@@ -41,7 +41,7 @@ def quantised(expert: Expert, in_float: int = 0) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("in_float", [0, 3])
 @pytest.mark.parametrize("expert", [JOINT, BRIDGE], ids=["narrow", "narrow_boxes"])
-def test_it_says_what_the_quantised_model_says_bit_for_bit(expert: Expert, in_float: int) -> None:
+def test_it_says_what_the_quantised_model_says_bit_for_bit(expert, in_float):
     model, beside = divided(fused(quantised(expert, in_float)))
     exact = OnnxNetwork(quantised(expert, in_float).SerializeToString(), 1, "m")
     stored = OnnxNetwork(model, 1, "m", beside)
@@ -51,7 +51,7 @@ def test_it_says_what_the_quantised_model_says_bit_for_bit(expert: Expert, in_fl
             assert torch.equal(one, other)
 
 
-def test_a_weight_that_the_blob_lacks_is_an_error() -> None:
+def test_a_weight_that_the_blob_lacks_is_an_error():
     model, beside = divided(fused(quantised(JOINT)))
     beside.popitem()
     with pytest.raises(StoreError, match="line/joint"):
@@ -59,7 +59,7 @@ def test_a_weight_that_the_blob_lacks_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("tensors", [{}, {"w": torch.zeros(64)}, {"w": torch.zeros(64, dtype=torch.uint8)}])
-def test_a_header_with_other_weights_than_int8_is_refused(tensors: dict[str, torch.Tensor]) -> None:
+def test_a_header_with_other_weights_than_int8_is_refused(tensors):
     """onnxruntime would take the bytes for int8, whatever they are."""
     header = lay_out_model(b"model", tensors, kind="narrow", labels=3, identity=None).header
     if not tensors:
@@ -68,7 +68,7 @@ def test_a_header_with_other_weights_than_int8_is_refused(tensors: dict[str, tor
         blob_format.decode(blob_writing.encode(header), "the blob")
 
 
-def test_a_session_holds_the_weights_that_it_did_not_pack() -> None:
+def test_a_session_holds_the_weights_that_it_did_not_pack():
     """What an addition reads is never packed: the session reads it where it lies, also when nobody else holds it."""
     numbers = np.arange(4096, dtype=np.int8).reshape(64, 64)
     plus = numpy_helper.from_array(numbers, "plus")

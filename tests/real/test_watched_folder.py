@@ -4,25 +4,21 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 from lamp import lamp_board
-from tiny_line import Call
 
 from coe.cli import inspect as inspect_cli
 from coe.pictures.filling import WatchedFolder
-from coe.pictures.picture_file import FileStamp
 
 BRIGHT, DARK = 230, 20
 PATIENT = ("--settle", "200ms", "--quiet-time", "0.3", "--until-idle", "1s")
 """For a folder that changes while it is watched."""
 
 
-def picture(level: int, *, seed: int = 0, ending: str = ".png", side: int = 48) -> bytes:
+def picture(level, *, seed=0, ending=".png", side=48):
     """Give the bytes of a picture of about this grey level."""
     noise = np.random.default_rng(seed).integers(-9, 9, (side, side, 3))
     done, data = cv2.imencode(ending, (noise + level).astype(np.uint8))
@@ -31,23 +27,23 @@ def picture(level: int, *, seed: int = 0, ending: str = ".png", side: int = 48) 
 
 
 @pytest.fixture(scope="module")
-def lamps(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+def lamps(tmp_path_factory):
     """A board that says NG to dark pictures and OK to bright ones, and its store."""
     return lamp_board(tmp_path_factory.mktemp("lamps"))
 
 
 @pytest.fixture
-def into(tmp_path: Path) -> Path:
+def into(tmp_path):
     (tmp_path / "in" / "SN1").mkdir(parents=True)
     return tmp_path / "in"
 
 
 @pytest.fixture
-def watch(lamps: tuple[Path, Path], into: Path, tmp_path: Path, call: Call) -> Callable[..., int]:
+def watch(lamps, into, tmp_path, call):
     """Return a function that watches until nothing comes any more, and gives the exit status."""
     board, store = lamps
 
-    def run(*more: object) -> int:
+    def run(*more):
         options = ("--settle", "50ms", "--quiet-time", "0.1", "--until-idle", "0.1", "--out", tmp_path / "out")
         line = ("--store", store, "--memory", "100MB", "--profile", "none")
         return call("--board", board, "--watch", into, *options, *line, *more, command=inspect_cli).status
@@ -55,22 +51,22 @@ def watch(lamps: tuple[Path, Path], into: Path, tmp_path: Path, call: Call) -> C
     return run
 
 
-def rows(out: Path, name: str = "results.jsonl") -> list[dict]:
+def rows(out, name="results.jsonl"):
     return [json.loads(line) for line in (out / name).read_text(encoding="utf-8").splitlines()]
 
 
-def verdicts(out: Path) -> dict[str, str | None]:
+def verdicts(out):
     found = {row["image"]: row["verdict"] for row in rows(out)}
     assert len(found) == len(rows(out))
     return found
 
 
 @pytest.fixture
-def writer() -> Iterator[Callable[[Callable[[], None]], None]]:
+def writer():
     """Return a function that starts a writer of its own, which is waited for."""
-    threads: list[threading.Thread] = []
+    threads = []
 
-    def start(work: Callable[[], None]) -> None:
+    def start(work):
         threads.append(threading.Thread(target=work))
         threads[-1].start()
 
@@ -79,10 +75,10 @@ def writer() -> Iterator[Callable[[Callable[[], None]], None]]:
         thread.join()
 
 
-def test_slow_copies_reserved_files_and_renames_are_judged_once_they_are_whole(watch, into, tmp_path, writer) -> None:
+def test_slow_copies_reserved_files_and_renames_are_judged_once_they_are_whole(watch, into, tmp_path, writer):
     slow, reserved, renamed = (picture(level, seed=level) for level in (DARK, DARK + 1, BRIGHT))
 
-    def write() -> None:
+    def write():
         with (into / "SN1" / "R1__L.png").open("wb", buffering=0) as file:
             for at in range(0, len(slow), len(slow) // 8):
                 file.write(slow[at : at + len(slow) // 8])
@@ -102,9 +98,7 @@ def test_slow_copies_reserved_files_and_renames_are_judged_once_they_are_whole(w
     assert {(row["taken"]["bytes"]) for row in rows(tmp_path / "out")} == {len(slow), len(reserved), len(renamed)}
 
 
-def test_a_picture_without_an_end_mark_that_ends_in_zeros_is_not_judged(
-    watch, into, tmp_path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_without_an_end_mark_that_ends_in_zeros_is_not_judged(watch, into, tmp_path, monkeypatch):
     monkeypatch.setattr("coe.pictures.filling.GIVE_UP_S", 0.3)
     whole = picture(BRIGHT, ending=".bmp", side=200)
     (into / "SN1" / "R1__L.bmp").write_bytes(whole[:-90] + bytes(90))  # far less than what a run alone refuses
@@ -118,7 +112,7 @@ def test_a_picture_without_an_end_mark_that_ends_in_zeros_is_not_judged(
     assert verdicts(tmp_path / "out") == {"SN1/R1__L.bmp": "OK", **judged}
 
 
-def test_a_watch_goes_on_where_it_was_and_judges_what_was_taken_again(watch, into, tmp_path) -> None:
+def test_a_watch_goes_on_where_it_was_and_judges_what_was_taken_again(watch, into, tmp_path):
     for number, level in enumerate((BRIGHT, BRIGHT, DARK)):
         (into / "SN1" / f"R{number}__L.png").write_bytes(picture(level, seed=number))
     assert watch() == 1
@@ -132,7 +126,7 @@ def test_a_watch_goes_on_where_it_was_and_judges_what_was_taken_again(watch, int
     assert [row["verdict"] for row in rows(tmp_path / "out", "boards.jsonl")] == ["NG", "OK"]
 
 
-def test_what_is_done_is_moved_and_an_earlier_picture_of_the_name_stays(watch, into, tmp_path) -> None:
+def test_what_is_done_is_moved_and_an_earlier_picture_of_the_name_stays(watch, into, tmp_path):
     done = tmp_path / "done"
     for level in (BRIGHT, DARK):
         (into / "SN1" / "R1__L.png").write_bytes(picture(level, seed=level))
@@ -144,15 +138,13 @@ def test_what_is_done_is_moved_and_an_earlier_picture_of_the_name_stays(watch, i
     assert "data:image" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8"), "from where it was moved"
 
 
-def test_what_cannot_be_moved_now_is_moved_later(
-    watch, into, tmp_path, writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_moved_now_is_moved_later(watch, into, tmp_path, writer, monkeypatch):
     monkeypatch.setattr("coe.runs.watch.MOVE_AGAIN_S", 0.1)
     done = tmp_path / "done"
     done.write_text("a disk that is not there yet")
     (into / "SN1" / "R1__L.png").write_bytes(picture(BRIGHT))
 
-    def mount() -> None:
+    def mount():
         while not (tmp_path / "out" / "boards.jsonl").exists() or not rows(tmp_path / "out", "boards.jsonl"):
             time.sleep(0.02)
         done.unlink()
@@ -164,11 +156,11 @@ def test_what_cannot_be_moved_now_is_moved_later(
 
 @pytest.mark.slow
 def test_a_picture_that_was_judged_as_its_share_went_is_moved_once_it_is_back(
-    watch, into, tmp_path, writer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    watch, into, tmp_path, writer, monkeypatch
+):
     away, put_away, tried = tmp_path / "away", WatchedFolder.put_away, []
 
-    def gone(watched: WatchedFolder, name: str, stamp: FileStamp) -> bool:
+    def gone(watched, name, stamp):
         if not tried:
             tried.append(name)
             os.replace(into, away)
@@ -182,7 +174,7 @@ def test_a_picture_that_was_judged_as_its_share_went_is_moved_once_it_is_back(
     assert (tmp_path / "done" / "SN1" / "R1__L.png").exists()
 
 
-def test_a_board_is_closed_by_its_parts_list_and_lacks_what_never_came(watch, into, tmp_path) -> None:
+def test_a_board_is_closed_by_its_parts_list_and_lacks_what_never_came(watch, into, tmp_path):
     (tmp_path / "parts.csv").write_text("refdes,component\nR1,L\nR2,L\n", encoding="utf-8")
     (into / "SN2").mkdir()
     for name in ("SN1/R1", "SN1/R2", "SN2/R1"):
@@ -194,10 +186,10 @@ def test_a_board_is_closed_by_its_parts_list_and_lacks_what_never_came(watch, in
 
 
 @pytest.mark.slow
-def test_a_folder_that_goes_away_and_comes_back_is_gone_on_with(watch, into, tmp_path, writer) -> None:
+def test_a_folder_that_goes_away_and_comes_back_is_gone_on_with(watch, into, tmp_path, writer):
     (into / "SN1" / "R1__L.png").write_bytes(picture(BRIGHT, seed=1))
 
-    def vanish() -> None:
+    def vanish():
         time.sleep(0.1)
         os.replace(into, tmp_path / "away")
         time.sleep(0.6)
@@ -211,14 +203,14 @@ def test_a_folder_that_goes_away_and_comes_back_is_gone_on_with(watch, into, tmp
 
 def test_a_watch_goes_on_while_its_folder_is_away_and_though_the_link_to_it_leads_elsewhere(
     watch, into, tmp_path, writer
-) -> None:
+):
     (into / "SN1" / "R1__L.png").write_bytes(picture(BRIGHT, seed=1))
     link, other = tmp_path / "link", tmp_path / "other"
     link.symlink_to(into)
     assert watch("--watch", into / ".." / "link") == 0
     link.unlink()
 
-    def come_back() -> None:
+    def come_back():
         time.sleep(0.5)
         (other / "SN2").mkdir(parents=True)
         (other / "SN2" / "R1__L.png").write_bytes(picture(DARK, seed=2))
@@ -229,7 +221,7 @@ def test_a_watch_goes_on_while_its_folder_is_away_and_though_the_link_to_it_lead
     assert verdicts(tmp_path / "out") == {"SN1/R1__L.png": "OK", "SN2/R1__L.png": "NG"}
 
 
-def test_uploads_that_never_end_notes_and_odd_things_are_told_at_the_end(watch, into, tmp_path) -> None:
+def test_uploads_that_never_end_notes_and_odd_things_are_told_at_the_end(watch, into, tmp_path):
     (into / "SN1" / "R1__L.png").write_bytes(picture(BRIGHT))
     (into / "SN1" / "R2__L.png.part").write_bytes(b"half")
     (into / "SN1" / "notes.txt").write_text("of the shift", encoding="utf-8")
@@ -242,12 +234,12 @@ def test_uploads_that_never_end_notes_and_odd_things_are_told_at_the_end(watch, 
 
 
 @pytest.mark.parametrize("more", [("--images", "."), ("--done", "{into}/done")])
-def test_options_that_do_not_go_together_are_refused(watch, into, tmp_path, more) -> None:
+def test_options_that_do_not_go_together_are_refused(watch, into, tmp_path, more):
     assert watch(*(word.format(into=into) for word in more)) == 2
     assert not (tmp_path / "out").exists()
 
 
-def test_a_table_in_the_folder_is_refused_and_so_is_a_folder_that_is_not_there(watch, into) -> None:
+def test_a_table_in_the_folder_is_refused_and_so_is_a_folder_that_is_not_there(watch, into):
     (into / "images.csv").write_text("path,component\n", encoding="utf-8")
     assert watch() == 2
     (into / "images.csv").unlink()

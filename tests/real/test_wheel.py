@@ -22,7 +22,7 @@ BARE = "import sys; sys.path[:0] = sys.argv.pop(1).split('|'); from coe.cli impo
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed(tmp_path_factory):
     """Build the wheel, with nothing from outside, and return the folder that it unpacks to."""
     source, place = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     # In a copy: a build leaves files behind.
@@ -37,7 +37,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "site"
 
 
-def run(installed: Path, command: str, *arguments: object, folder: Path) -> subprocess.CompletedProcess[str]:
+def run(installed, command, *arguments, folder):
     """Run a command of the wheel's, with the libraries of this environment and nothing else of it."""
     libraries = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), str(Path(typer.__file__).parents[1])}
     paths = "|".join([str(installed), *libraries])
@@ -49,7 +49,7 @@ def run(installed: Path, command: str, *arguments: object, folder: Path) -> subp
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_the_packages_that_ship(installed: Path) -> None:
+def test_the_wheel_holds_the_packages_that_ship(installed):
     assert sorted(path.name for path in installed.iterdir() if path.suffix != ".dist-info") == [
         "coe", "experts", "routing_rules",
     ]  # fmt: skip
@@ -63,7 +63,7 @@ def test_the_wheel_holds_the_packages_that_ship(installed: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["inspect", "experts", "profile", "bench", "serve"])
-def test_each_command_says_what_it_does(installed: Path, tmp_path: Path, command: str) -> None:
+def test_each_command_says_what_it_does(installed, tmp_path, command):
     helped = run(installed, command, "--help", folder=tmp_path)
     assert (helped.returncode, helped.stderr) == (0, "")
     assert "--help" in helped.stdout
@@ -87,7 +87,7 @@ json.dump(said, sys.stdout)
 
 
 @pytest.mark.slow
-def test_without_an_extra_its_commands_say_what_to_install(tmp_path: Path) -> None:
+def test_without_an_extra_its_commands_say_what_to_install(tmp_path):
     commands = ["serve init folder --board demo", "bench serve --parts intake", "inspect --help", "experts --help"]
     run_hiding = [sys.executable, "-c", HIDING, *commands]
     ended = subprocess.run(run_hiding, check=True, capture_output=True, text=True, cwd=tmp_path, timeout=250)
@@ -97,7 +97,7 @@ def test_without_an_extra_its_commands_say_what_to_install(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_board_that_ships_is_inspected_without_a_checkout(installed: Path, tmp_path: Path) -> None:
+def test_a_board_that_ships_is_inspected_without_a_checkout(installed, tmp_path):
     helped = run(installed, "inspect", "--help", folder=tmp_path)
     assert (helped.returncode, "--images" in helped.stdout) == (0, True), helped.stderr
     made = run(installed, "experts", "synth", "--board", "demo", "--store", "store", folder=tmp_path)

@@ -2,43 +2,38 @@
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from drawn_boards import PARTS, UM, Pose, disc, draw, layout, recipe, table, truth
 from PIL import Image
-from tiny_line import Call
 
-from coe.board.parts_list import BoardPart
 from coe.cli import experts_command, inspect
-from coe.core import Result, Verdict
+from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.placement import read_board
 from coe.placement.run_source import WholeBoards
 from coe.results.records import read
 
 
-def save(path: Path, pixels: np.ndarray) -> None:
+def save(path, pixels):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).save(path)
 
 
-def files(folder: Path, parts: Sequence[BoardPart] = PARTS, **changes: Any) -> list[object]:
+def files(folder, parts=PARTS, **changes):
     """Write parts.csv and a recipe into a folder; return the options that name them."""
     (folder / "parts.csv").write_text(table(parts), encoding="utf-8")
     (folder / "recipe.yaml").write_text(recipe(**changes), encoding="utf-8")
     return ["--recipe", folder / "recipe.yaml"]
 
 
-def judged(result: Result) -> tuple[object, ...]:
+def judged(result):
     return result.verdict, [(f.label, round(f.score, 4), len(f.boxes)) for f in result.findings]
 
 
-def test_each_component_of_each_board_has_one_result_and_that_of_its_crop(tiny, tmp_path: Path, call: Call) -> None:
+def test_each_component_of_each_board_has_one_result_and_that_of_its_crop(tiny, tmp_path, call):
     board, store = tiny
     placed, boards, crops = files(tmp_path), tmp_path / "boards", tmp_path / "crops"
     save(boards / "S1.png", draw(layout(), Pose(turn_deg=2, x_px=5)))
@@ -81,7 +76,7 @@ def test_each_component_of_each_board_has_one_result_and_that_of_its_crop(tiny, 
     assert "holds a run with other placements, another board recipe, or none" in other.words
 
 
-def test_a_unit_with_a_bad_mark_is_skipped_by_name_and_never_ok(tiny, tmp_path: Path, call: Call) -> None:
+def test_a_unit_with_a_bad_mark_is_skipped_by_name_and_never_ok(tiny, tmp_path, call):
     board, store = tiny
     panel = {
         "panel": {"array": {"rows": 1, "columns": 2, "pitch": [9, 0]}},
@@ -114,9 +109,7 @@ def test_a_unit_with_a_bad_mark_is_skipped_by_name_and_never_ok(tiny, tmp_path: 
         ([], "holds no pictures of boards; give --images a folder of them"),
     ],
 )
-def test_options_that_do_not_fit_are_one_sentence(
-    tiny, tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch, more: list[str], complaint: str
-) -> None:
+def test_options_that_do_not_fit_are_one_sentence(tiny, tmp_path, call, monkeypatch, more, complaint):
     monkeypatch.chdir(tmp_path)
     placed = files(tmp_path)
     (tmp_path / "pnp.csv").write_text("Ref,PosX,PosY,Rot,Side,Val\nP1,1,2,0,top,A\n")
@@ -130,7 +123,7 @@ def test_options_that_do_not_fit_are_one_sentence(
     assert "coe-board parts FILE" in call(*words, command=inspect).words
 
 
-def test_two_pictures_of_one_serial_are_refused(tmp_path: Path) -> None:
+def test_two_pictures_of_one_serial_are_refused(tmp_path):
     for name in ("a/S1.png", "b/S1.jpg"):
         save(tmp_path / name, draw(layout()))
     with pytest.raises(ConfigError, match=r"two pictures have the serial 'S1': a/S1\.png and b/S1\.jpg"):
@@ -138,7 +131,7 @@ def test_two_pictures_of_one_serial_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["S2.png.part", ".in.S2.png.", ".S2.png.Xa1b", "S2", "S2.cr2", "S2.tmp", "S2.bmp~"])
-def test_every_other_file_is_a_board(tmp_path: Path, name: str) -> None:
+def test_every_other_file_is_a_board(tmp_path, name):
     save(tmp_path / "S1.png", draw(layout()))
     (tmp_path / name).write_bytes((tmp_path / "S1.png").read_bytes() if "." in name else b"")
     for other in (".DS_Store", "S1.txt", "Thumbs.db"):
@@ -149,14 +142,14 @@ def test_every_other_file_is_a_board(tmp_path: Path, name: str) -> None:
     assert name in ("S2", "S2.cr2") or all(item.failure for item in boards.items if item.serial == "S2")
 
 
-def test_a_folder_that_cannot_be_looked_into_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_looked_into_is_refused(tmp_path):
     save(tmp_path / "S1.png", draw(layout()))
     (tmp_path / "more").symlink_to(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="is a link that leads nowhere; it may hold pictures of boards"):
         WholeBoards(layout(), tmp_path)
 
 
-def test_what_a_layout_leaves_open_is_said(tiny, tmp_path: Path, call: Call) -> None:
+def test_what_a_layout_leaves_open_is_said(tiny, tmp_path, call):
     two = {"diameter": 1, "search": 2.5, "at": {"F1": [1.5, 1.5], "F2": [18.5, 14.5]}}
     parts = [part if part.component == "A" else replace(part, component="") for part in PARTS]
     placed = files(tmp_path, parts, fiducials=two, components={"A": {"size": [2.4, 1.2]}})
@@ -181,7 +174,7 @@ def test_what_a_layout_leaves_open_is_said(tiny, tmp_path: Path, call: Call) -> 
         assert "the fiducials lie alike if the board is turned by 180 degrees: a board that lies so is not" in words
 
 
-def test_the_overlay_is_written_for_a_person(tiny, tmp_path: Path, call: Call) -> None:
+def test_the_overlay_is_written_for_a_person(tiny, tmp_path, call):
     placed = files(tmp_path)
     save(tmp_path / "S1.png", draw(layout(), Pose(turn_deg=1)))
     save(tmp_path / "bad.png", draw(layout(), without=["F3"]))
@@ -204,7 +197,7 @@ def test_the_overlay_is_written_for_a_person(tiny, tmp_path: Path, call: Call) -
     assert "give --recipe: where the components lie on a board" in said.words
 
 
-def test_crops_become_photographs(tiny, tmp_path: Path, call: Call) -> None:
+def test_crops_become_photographs(tiny, tmp_path, call):
     board, _ = tiny
     placed, boards, photos = files(tmp_path), tmp_path / "boards", tmp_path / "photos"
     save(boards / "S1.png", draw(layout(), Pose(turn_deg=2, x_px=5)))

@@ -1,36 +1,33 @@
 """Pictures of a 12-bit camera on a line: the board file, a call and `coe-inspect --bits` say how many bits count."""
 
 import json
-from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
-from tiny_line import Call
 
 from coe import FailureKind, Inspector, Picture
 from coe.cli import inspect
-from coe.core import Result
 
 FRAME = cv2.GaussianBlur(np.random.default_rng(1).integers(0, 4096, (60, 80, 3), np.uint16), (5, 5), 0)
 NARROW = (FRAME >> 4).astype(np.uint8)
 OPTIONS = {"memory": "200MB", "executors": "cpu=1", "profile": None}
 
 
-def scores(result: Result) -> list[float]:
+def scores(result):
     assert result.failure is None, result.failure
     return [finding.score for finding in result.findings]
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     path = tmp_path / "images" / "A" / "wide.png"
     path.parent.mkdir(parents=True)
     assert cv2.imwrite(str(path), FRAME)
     return path
 
 
-def test_a_call_or_the_board_says_how_many_bits_count(tiny: tuple[Path, Path], file: Path, tmp_path: Path) -> None:
+def test_a_call_or_the_board_says_how_many_bits_count(tiny, file, tmp_path):
     board, store = tiny
     with Inspector(board, store=store, **OPTIONS) as line:
         wanted = scores(line.submit(NARROW, "A").result(30))
@@ -51,9 +48,7 @@ def test_a_call_or_the_board_says_how_many_bits_count(tiny: tuple[Path, Path], f
         assert scores(line.submit(FRAME * 16, "A", bits=16).result(30)) == wanted
 
 
-def test_the_command_takes_bits_and_a_run_keeps_to_them(
-    tiny: tuple[Path, Path], file: Path, tmp_path: Path, call: Call
-) -> None:
+def test_the_command_takes_bits_and_a_run_keeps_to_them(tiny, file, tmp_path, call):
     board, store = tiny
     given = ["--board", board, "--store", store, "--images", file.parent.parent, "--memory", "200MB"]
     given += ["--profile", "none", "--out", tmp_path / "out"]

@@ -2,7 +2,6 @@
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
@@ -14,15 +13,12 @@ from thorough import THOROUGH
 
 from coe.errors import ConfigError
 from coe.scheduler import policies
-from coe.scheduler.backlog import Group
-from coe.scheduler.events import Command, Event, Evict, Load, Run, Why
-from coe.scheduler.executor import Executor
+from coe.scheduler.events import Evict, Load, Run, Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
-from coe.scheduler.policies.base import Eviction, Need, Policy, Select, World
+from coe.scheduler.policies.base import Eviction, Need, Select
 from coe.scheduler.policies.coserve import COSERVE
 from coe.scheduler.policies.late_binding import Ready
 from coe.scheduler.policies.next_use import NextUse
-from coe.scheduler.pool import ModelPool
 from coe.scheduler.strategies import LATE_BINDING, Strategy
 from coe.testing import VirtualLine, pools_of
 
@@ -40,9 +36,7 @@ from coe.testing import VirtualLine, pools_of
     ],
     ids=lambda part: "+".join(part.values()) if isinstance(part, dict) else "",
 )
-def test_a_bundle_that_cannot_work_is_refused(
-    base: Strategy, changes: dict[str, str], policy: str, helpers: set[str]
-) -> None:
+def test_a_bundle_that_cannot_work_is_refused(base, changes, policy, helpers):
     """The refusal names the strategy, the policy that lacks something, and the policies that would help."""
     with pytest.raises(ConfigError) as caught:
         replace(base, name="mine", **changes)
@@ -50,7 +44,7 @@ def test_a_bundle_that_cannot_work_is_refused(
     assert set(re.findall(r"'([a-z-]+)'", str(caught.value))[2:]) == helpers
 
 
-def test_an_expert_that_came_on_demand_runs_before_another_takes_its_place() -> None:
+def test_an_expert_that_came_on_demand_runs_before_another_takes_its_place():
     """Both images are old, and the least slack is always that of the expert that is absent."""
     line = line_of(
         board({"A": 1, "B": 1}),
@@ -73,7 +67,7 @@ def test_an_expert_that_came_on_demand_runs_before_another_takes_its_place() -> 
     ]
 
 
-def without_needs(monkeypatch: pytest.MonkeyPatch, policy: type[Policy], base: Strategy, **changes: str) -> VirtualLine:
+def without_needs(monkeypatch, policy, base, **changes):
     """A line of one executor whose strategy would be refused; its pool holds one expert, at first a."""
     with pytest.raises(ConfigError):
         replace(base, **changes)
@@ -92,9 +86,7 @@ def without_needs(monkeypatch: pytest.MonkeyPatch, policy: type[Policy], base: S
     ],
     ids=["next-use behind a head", "ready and no loads"],
 )
-def test_policies_that_wait_for_each_other_go_on_by_the_last_resort(
-    monkeypatch: pytest.MonkeyPatch, policy: type[Policy], base: Strategy, changes: dict[str, str]
-) -> None:
+def test_policies_that_wait_for_each_other_go_on_by_the_last_resort(monkeypatch, policy, base, changes):
     line = without_needs(monkeypatch, policy, base, **changes)
     assert log_of(line, (10.0, "ABA"), after=10.0) == [
         (10.0, "cpu0 run a x1"),
@@ -108,24 +100,24 @@ def test_policies_that_wait_for_each_other_go_on_by_the_last_resort(
 class Silent(Select):
     """Never takes anything."""
 
-    def rank(self, executor: Executor, world: World, now: float) -> Iterator[Group]:
+    def rank(self, executor, world, now):
         yield from ()
 
 
 class Keeping(Eviction):
     """Lets nobody leave."""
 
-    def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
+    def rank(self, pool, world, now):
         return pool.by_arrival()
 
-    def stays(self, expert: str, newcomer: str, why: Why) -> bool:
+    def stays(self, expert, newcomer, why):
         return True
 
 
 @pytest.mark.parametrize(
     "changes", [{"select": Silent}, {"eviction": Keeping}, {"select": Silent, "eviction": Keeping}]
 )
-def test_policies_of_yours_that_stand_still_go_on_by_the_last_resort(changes: dict[str, type[Policy]]) -> None:
+def test_policies_of_yours_that_stand_still_go_on_by_the_last_resort(changes):
     strategy = replace(COSERVE, name="mine", **changes)
     line = line_of(board({"A": 3, "B": 2, "C": 1}), 24, strategy=strategy, executors=2)
     inspect(line, (10.0, "ABCABCC"))
@@ -141,7 +133,7 @@ TWO_DEVICES = Plan(
 class Checked(VirtualLine):
     """Proves that an expert that came on demand runs before it leaves, as long as stages wait for it."""
 
-    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+    def observe(self, event, commands, now, control_s=0.0):
         super().observe(event, commands, now, control_s)
         assert len(self.history) < 5000, "experts come and go without end"
         for command in commands:
@@ -157,7 +149,7 @@ class Checked(VirtualLine):
                 self.came[pool, command.batch.expert] = Why.DEMAND, True
 
     @cached_property
-    def came(self) -> dict[tuple[str, str], tuple[Why, bool]]:
+    def came(self):
         """By pool and expert: why it was loaded, and whether it has run since."""
         return {}
 
@@ -179,9 +171,7 @@ ANY_PLAN = st.sampled_from(
 )
 
 
-def answer_all(
-    strategy: Strategy, images: list[tuple[float, str, str, float]], plan: Plan, max_wait_s: float, load_s: float
-) -> None:
+def answer_all(strategy, images, plan, max_wait_s, load_s):
     rules = board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 1}, {"a": "y", "c": "z", "d": "[y, z]"})
     costs = {name: cost(load_s=load_s) for name in rules.experts}
     line = Checked(
@@ -197,9 +187,7 @@ def answer_all(
 
 @given(ANY_BUNDLE, ANY_IMAGES, ANY_PLAN, st.sampled_from([2.0, 8.0, 600.0]), st.sampled_from([0.1, 1.0, 3.0]))
 @settings(max_examples=30 * THOROUGH, deadline=None)
-def test_no_bundle_that_is_accepted_stands_still_whatever_is_due(
-    names: dict[str, str], images: list[tuple[float, str, str, float]], plan: Plan, max_wait_s: float, load_s: float
-) -> None:
+def test_no_bundle_that_is_accepted_stands_still_whatever_is_due(names, images, plan, max_wait_s, load_s):
     try:
         strategy = Strategy("tried", **names)
     except ConfigError:
@@ -209,9 +197,7 @@ def test_no_bundle_that_is_accepted_stands_still_whatever_is_due(
 
 @given(ANY_BUNDLE, ANY_IMAGES, ANY_PLAN, st.sampled_from([2.0, 8.0, 600.0]), st.sampled_from([0.1, 1.0, 3.0]))
 @settings(max_examples=20 * THOROUGH, deadline=None)
-def test_nor_does_one_whose_policies_do_not_state_their_needs(
-    names: dict[str, str], images: list[tuple[float, str, str, float]], plan: Plan, max_wait_s: float, load_s: float
-) -> None:
+def test_nor_does_one_whose_policies_do_not_state_their_needs(names, images, plan, max_wait_s, load_s):
     """As with policies of a user's own. One backlog is made all the same where a policy cannot be made without."""
     with pytest.MonkeyPatch.context() as patch:
         for family, name in names.items():
@@ -225,7 +211,7 @@ def test_nor_does_one_whose_policies_do_not_state_their_needs(
 # Pools
 
 
-def test_a_strategy_says_what_it_does_by_its_policies() -> None:
+def test_a_strategy_says_what_it_does_by_its_policies():
     assert [(one.shared, one.hurries, one.foresees) for one in (COSERVE, LATE_BINDING)] == [(False,) * 3, (True,) * 3]
     late_but_in_order = replace(LATE_BINDING, arrange="group", select="head", eviction="lru")
     assert (late_but_in_order.shared, late_but_in_order.hurries) == (True, False)

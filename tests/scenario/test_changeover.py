@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import ENGINE, board, cost, joined, line_of, log_of
-from plots import BOARDS, SHARED, Plot, alone, plots
+from plots import BOARDS, SHARED, alone, plots
 from plots import line_of as line_of_plot
 from thorough import THOROUGH
 
@@ -17,21 +17,20 @@ from coe.errors import BoardsClash
 from coe.inspector.precision import VariantChoice, apply_choice
 from coe.scheduler.foresight import AWAY_IMAGES
 from coe.scheduler.plan import PoolSpec
-from coe.testing import VirtualLine
 
 A = board({"R": 2, "C": 1})
 B = board({"R": 1, "D": 1})
 """Boards A and B inspect component R with experts of one name and different weights."""
 
 
-def line_for(*boards: str, capacity: int = 60, **options: object) -> VirtualLine:
+def line_for(*boards, capacity=60, **options):
     """A line that knows the costs of all experts of A and B, and begins with some of these boards."""
     known = {"A": A, "B": B}
     costs = {f"{key}/{name}": cost() for key, rules in known.items() for name in rules.experts}
     return line_of(joined({key: known[key] for key in boards}), capacity, costs=costs, **options)
 
 
-def test_two_boards_use_one_name_with_different_rules() -> None:
+def test_two_boards_use_one_name_with_different_rules():
     line = line_for("A", "B", findings={(1, "B/r"): "bad"})
     line.arrive(5.0, "R", board="A", serial="S1")
     line.arrive(5.0, "R", board="B", serial="S1")
@@ -42,7 +41,7 @@ def test_two_boards_use_one_name_with_different_rules() -> None:
     assert {result.request.board: result.findings[0].expert for result in line.results.values()} == {"A": "r", "B": "r"}
 
 
-def test_a_component_of_another_board_is_unknown() -> None:
+def test_a_component_of_another_board_is_unknown():
     line = line_for("A", "B")
     line.arrive(5.0, "C", board="B")
     line.run()
@@ -53,7 +52,7 @@ def test_a_component_of_another_board_is_unknown() -> None:
     )
 
 
-def test_boards_share_an_expert_in_memory() -> None:
+def test_boards_share_an_expert_in_memory():
     rules = joined({"A": A, "B": B}, shared={"r"})
     line = line_of(rules, 60)
     line.arrive(8.9, "R", board="A")
@@ -64,12 +63,12 @@ def test_boards_share_an_expert_in_memory() -> None:
     assert [what for _, what in log_of(line, after=9.1)] == ["cpu0 run r x2"]
 
 
-def test_the_likelihood_of_experts_is_that_of_an_image_of_the_whole_line() -> None:
+def test_the_likelihood_of_experts_is_that_of_an_image_of_the_whole_line():
     graph = joined({"A": A, "B": B}, shared={"r"}).graph
     assert {id: round(graph.probability(id), 9) for id in graph.experts} == {"r": 0.6, "A/c": 0.2, "B/d": 0.2}
 
 
-def test_a_changeover_while_images_are_under_way() -> None:
+def test_a_changeover_while_images_are_under_way():
     """The pool holds two experts. The image of A that runs is finished; then A's experts leave, and B's come."""
     line = line_for("A", capacity=24)
     line.arrive(5.0, "R", board="A")
@@ -91,7 +90,7 @@ def test_a_changeover_while_images_are_under_way() -> None:
     ]
 
 
-def test_an_expert_that_is_being_loaded_leaves_when_it_has_come() -> None:
+def test_an_expert_that_is_being_loaded_leaves_when_it_has_come():
     line = line_for("A", capacity=24)
     line.change(0.5, joined({"B": B}), parts={"B": ()})
     line.run()
@@ -103,7 +102,7 @@ def test_an_expert_that_is_being_loaded_leaves_when_it_has_come() -> None:
     ]
 
 
-def test_an_expert_that_comes_back_while_it_is_being_loaded_stays() -> None:
+def test_an_expert_that_comes_back_while_it_is_being_loaded_stays():
     line = line_for("A", capacity=24)
     line.change(0.5, joined({"B": B}), parts={"B": ()})
     line.change(0.6, joined({"A": A}), parts={"A": ()})
@@ -112,7 +111,7 @@ def test_an_expert_that_comes_back_while_it_is_being_loaded_stays() -> None:
     assert log_of(line) == [(0.0, "cpu0 load A/r"), (1.0, "cpu0 load A/c"), (2.0, "cpu0 run A/r x1")]
 
 
-def test_pools_make_room_for_images_that_take_more_memory() -> None:
+def test_pools_make_room_for_images_that_take_more_memory():
     """Images of B take 20 bytes, and the pool has left 4 to them: experts of A leave before B's first image comes."""
     costs = {"A/r": cost(), "A/c": cost(), "B/r": cost(activation_bytes=20), "B/d": cost()}
     line = line_of(joined({"A": A}), 40, costs=costs, workspace=4)
@@ -125,7 +124,7 @@ def test_pools_make_room_for_images_that_take_more_memory() -> None:
     assert line.controller.pools[pool.id].spec == PoolSpec(pool.id, "cpu", 40, 20)
 
 
-def test_pools_that_get_smaller_let_experts_leave_before_anything_else_comes() -> None:
+def test_pools_that_get_smaller_let_experts_leave_before_anything_else_comes():
     """B's experts have a body, which the device keeps for good: the pool has 12 bytes less from then on."""
     line = line_for("A", capacity=36)
     (pool,) = line.controller.plan.pools
@@ -138,7 +137,7 @@ def test_pools_that_get_smaller_let_experts_leave_before_anything_else_comes() -
     assert (book.spec.capacity_bytes, book.reserved_bytes <= 24) == (24, True)
 
 
-def test_rules_that_requests_under_way_need_cannot_go() -> None:
+def test_rules_that_requests_under_way_need_cannot_go():
     line = line_for("A")
     line.arrive(5.0, "R", board="A")
     line.change(5.1, joined({"B": B}), parts={"B": ()})
@@ -146,7 +145,7 @@ def test_rules_that_requests_under_way_need_cannot_go() -> None:
         line.run()
 
 
-def test_each_board_says_whether_it_stops_at_ng() -> None:
+def test_each_board_says_whether_it_stops_at_ng():
     """Both boards inspect U with expert u, which leads to x and y; only A looks no further once an image is NG."""
     fan = board({"U": 1}, {"u": "[x, y]"})
     components = {name: replace(component, stop_at_ng=True) for name, component in fan.components.items()}
@@ -161,7 +160,7 @@ def test_each_board_says_whether_it_stops_at_ng() -> None:
     assert found == {0: ["u", "x"], 1: ["u", "x", "y"]}
 
 
-def test_a_second_look_has_the_name_of_the_board_file() -> None:
+def test_a_second_look_has_the_name_of_the_board_file():
     choice = VariantChoice({"A/r": "q8", "A/c": "fp32", "B/r": "fp32", "B/d": "fp32"}, {"A/r": 0.5})
     rules = apply_choice(joined({"A": A, "B": B}), choice)
     doubtful = Finding("A/r", "q8", "ok", 1.0, margin=0.1)
@@ -173,7 +172,7 @@ def test_a_second_look_has_the_name_of_the_board_file() -> None:
     assert found == {0: ["r", "r@fp32"], 1: ["r"]}
 
 
-def test_boards_of_two_products_with_one_serial_are_due_apart() -> None:
+def test_boards_of_two_products_with_one_serial_are_due_apart():
     line = line_for("A", "B", strategy="late-binding")
     line.arrive(5.0, "R", board="A", serial="S1", due_s=5.1)
     line.arrive(5.0, "R", board="B", serial="S1", due_s=50.0)
@@ -182,7 +181,7 @@ def test_boards_of_two_products_with_one_serial_are_due_apart() -> None:
     assert [what for _, what in line.log if what.startswith("late")] == ["late S1"]
 
 
-def test_an_image_that_has_waited_for_long_goes_first_whatever_board_it_is_of() -> None:
+def test_an_image_that_has_waited_for_long_goes_first_whatever_board_it_is_of():
     """The pool holds one expert. The image of B becomes old while images of A keep coming."""
     waits = {}
     for max_wait_s in (3.0, 600.0):
@@ -196,17 +195,17 @@ def test_an_image_that_has_waited_for_long_goes_first_whatever_board_it_is_of() 
     assert waits[3.0] < 5.0
 
 
-def test_boards_that_share_experts_in_a_circle_are_refused() -> None:
+def test_boards_that_share_experts_in_a_circle_are_refused():
     first, second = board({"X": 1}, {"x": "y"}), board({"Y": 1}, {"y": "x"})
     with pytest.raises(BoardsClash, match="share experts"):
         joined({"A": first, "B": second}, shared={"x", "y"})
 
 
-def parts_of(components: str) -> tuple[PlacedPart, ...]:
+def parts_of(components):
     return tuple(PlacedPart(component, f"P{number}") for number, component in enumerate(components))
 
 
-def test_images_of_two_boards_in_turn_do_not_spoil_each_others_order() -> None:
+def test_images_of_two_boards_in_turn_do_not_spoil_each_others_order():
     """Boards of A and B pass side by side, each a second time: what comes next is known for both."""
     a, b = board({"R": 1, "C": 1, "D": 1}), board({"R": 1, "C": 1, "D": 1})
     line = line_of(joined({"A": a, "B": b}), 80, strategy="late-binding")
@@ -222,7 +221,7 @@ def test_images_of_two_boards_in_turn_do_not_spoil_each_others_order() -> None:
     assert places == {"A/r": 1, "A/c": 2, "A/d": 3, "B/d": 1, "B/c": 2, "B/r": 3}
 
 
-def test_each_board_has_a_parts_list_of_its_own_and_keeps_it_through_a_changeover() -> None:
+def test_each_board_has_a_parts_list_of_its_own_and_keeps_it_through_a_changeover():
     parts = {"A": parts_of("RC"), "B": parts_of("DR")}
     line = line_for("A", strategy="late-binding", parts={"A": parts["A"]})
     line.change(3.0, joined({"A": A, "B": B}), parts=parts)
@@ -237,7 +236,7 @@ def test_each_board_has_a_parts_list_of_its_own_and_keeps_it_through_a_changeove
     }
 
 
-def test_nothing_is_foreseen_for_a_board_whose_images_stay_away() -> None:
+def test_nothing_is_foreseen_for_a_board_whose_images_stay_away():
     parts = {"A": parts_of("RC"), "B": parts_of("DR")}
     line = line_for("A", "B", strategy="late-binding", parts=parts)
     foresight = line.controller.world.foresight
@@ -255,7 +254,7 @@ def test_nothing_is_foreseen_for_a_board_whose_images_stay_away() -> None:
 
 @given(plots(), st.sampled_from(ENGINE), st.sampled_from([20, 30, 60]), st.integers(1, 2))
 @settings(max_examples=30 * THOROUGH, deadline=None)
-def test_boards_may_come_and_go_at_any_time(plot: Plot, strategy: str, capacity: int, executors: int) -> None:
+def test_boards_may_come_and_go_at_any_time(plot, strategy, capacity, executors):
     line = line_of_plot(plot, strategy, capacity, executors)
     line.begin(plot)
     line.run()  # its books are checked after each event, budgets too

@@ -7,7 +7,7 @@ import pytest
 from tables import with_slow_rows
 
 from apps.boards.make import board_file
-from coe.lab.cluster_bench import ClusterRun, Mishap, Scene, cluster_run, fleet
+from coe.lab.cluster_bench import Mishap, Scene, cluster_run, fleet
 from coe.lab.cluster_simulator import SimulatedNetwork
 from coe.lab.machine import SimulatedMachine
 from coe.lab.simulated import contender
@@ -20,9 +20,7 @@ from coe.sim.simulator import Simulator
 MACHINE = SimulatedMachine("numa-rtx3080ti")
 
 
-def scene_of(
-    boards: list[str], images: int, network: SimulatedNetwork | None = None, strategy: str = "late-binding"
-) -> Scene:
+def scene_of(boards, images, network=None, strategy="late-binding"):
     """Images of boards in equal parts, one every 4 ms, that wait as long as it takes."""
     joined = fleet(boards)
     workload = synthetic(joined.rules, task="boards", requests=images, seed=0)
@@ -38,21 +36,21 @@ def scene_of(
 
 
 @pytest.fixture(scope="module")
-def small() -> Scene:
+def small():
     return scene_of(["A"], 400)
 
 
 @pytest.fixture(scope="module")
-def alone(small: Scene) -> ClusterRun:
+def alone(small):
     return cluster_run(small, 1)
 
 
 @pytest.fixture(scope="module")
-def three(small: Scene) -> ClusterRun:
+def three(small):
     return cluster_run(small, 3)
 
 
-def check(run: ClusterRun, scene: Scene, verdicts_of: ClusterRun, boxes: int) -> None:
+def check(run, scene, verdicts_of, boxes):
     images = len(scene.workload.arrivals)
     assert len(run.answered_s) == len(run.verdicts) == images
     assert run.verdicts == verdicts_of.verdicts
@@ -60,12 +58,12 @@ def check(run: ClusterRun, scene: Scene, verdicts_of: ClusterRun, boxes: int) ->
     assert images <= run.images_moved <= boxes * images
 
 
-def test_verdicts_are_those_of_one_box(small: Scene, alone: ClusterRun) -> None:
+def test_verdicts_are_those_of_one_box(small, alone):
     check(cluster_run(small, 2), small, alone, 2)
 
 
 @pytest.mark.parametrize("strategy", with_slow_rows(["coserve", "samba"], fast=1))
-def test_boxes_run_any_strategy(alone: ClusterRun, strategy: str) -> None:
+def test_boxes_run_any_strategy(alone, strategy):
     scene = scene_of(["A"], 400, strategy=strategy)
     check(cluster_run(scene, 2), scene, alone, 2)
 
@@ -74,17 +72,13 @@ def test_boxes_run_any_strategy(alone: ClusterRun, strategy: str) -> None:
 @pytest.mark.parametrize(
     "share", [pytest.param(0.0, marks=pytest.mark.slow), 0.5, pytest.param(2.0, marks=pytest.mark.slow)]
 )
-def test_a_box_that_goes_or_comes_costs_no_image(
-    small: Scene, alone: ClusterRun, three: ClusterRun, mishap: Mishap, share: float
-) -> None:
+def test_a_box_that_goes_or_comes_costs_no_image(small, alone, three, mishap, share):
     run = cluster_run(small, 3, mishap, share * three.makespan_s)
     check(run, small, alone, 4)
     assert run.experts_moved > 0
 
 
-def test_a_slow_network_makes_it_slower_and_changes_no_verdict(
-    small: Scene, alone: ClusterRun, three: ClusterRun
-) -> None:
+def test_a_slow_network_makes_it_slower_and_changes_no_verdict(small, alone, three):
     scene = replace(small, network=SimulatedNetwork(latency_s=0.05, bytes_per_s=12_500_000, image_bytes=2_000_000))
     run = cluster_run(scene, 3)
     check(run, small, alone, 3)
@@ -92,7 +86,7 @@ def test_a_slow_network_makes_it_slower_and_changes_no_verdict(
     assert run.images_moved < 1.2 * len(small.workload.arrivals)
 
 
-def test_a_simulated_box_loads_first_experts_that_come_with_other_rules() -> None:
+def test_a_simulated_box_loads_first_experts_that_come_with_other_rules():
     """A preloaded box has its first experts at time 0; those of rules that come later pass the disk."""
     scene = scene_of(["A"], 1)
     board = scene.fleet.rules
@@ -110,7 +104,7 @@ def test_a_simulated_box_loads_first_experts_that_come_with_other_rules() -> Non
 
 
 @pytest.fixture(scope="module")
-def ten(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+def ten(tmp_path_factory):
     """Boards A and B, and eight more of the kind."""
     folder = tmp_path_factory.mktemp("boards")
     names = ["A", "B"]
@@ -123,14 +117,14 @@ def ten(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 @pytest.mark.slow
-def test_ten_boards_on_four_boxes_reach_nine_tenths_of_the_bound(ten: Scene) -> None:
+def test_ten_boards_on_four_boxes_reach_nine_tenths_of_the_bound(ten):
     run, least = cluster_run(ten, 4), ten.least(4)
     assert run.failed == 0
     assert run.makespan_s <= least.makespan_s / 0.9
 
 
 @pytest.mark.slow
-def test_ten_seconds_after_a_box_is_lost_the_others_work_as_fast_as_three(ten: Scene) -> None:
+def test_ten_seconds_after_a_box_is_lost_the_others_work_as_fast_as_three(ten):
     undisturbed = cluster_run(ten, 4)
     lost = cluster_run(ten, 4, Mishap.LOST, undisturbed.makespan_s / 2)
     three = cluster_run(ten, 3)

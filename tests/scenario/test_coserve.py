@@ -12,20 +12,20 @@ from coe.testing import rules_from
 # Start (section 4.1)
 
 
-def test_experts_are_dealt_out_by_falling_probability_until_the_pools_are_full() -> None:
+def test_experts_are_dealt_out_by_falling_probability_until_the_pools_are_full():
     line = line_of(board({"D": 1, "C": 2, "B": 3, "A": 4, "E": 0.5}), 24, executors=2)
     line.run()
     assert line.log == [(0.0, "cpu0 load a"), (1.0, "cpu1 load b"), (2.0, "cpu0 load c"), (3.0, "cpu1 load d")]
 
 
-def test_an_expert_that_fits_in_no_pool_is_passed_over_and_a_smaller_one_taken() -> None:
+def test_an_expert_that_fits_in_no_pool_is_passed_over_and_a_smaller_one_taken():
     sizes = {"b": cost(weights_bytes=20), "c": cost(weights_bytes=15)}
     line = line_of(board({"A": 4, "B": 3, "C": 2, "D": 1}), 24, executors=2, costs=sizes)
     line.run()
     assert line.log == [(0.0, "cpu0 load a"), (1.0, "cpu1 load b"), (2.0, "cpu0 load d")]
 
 
-def test_an_image_that_comes_during_the_start_is_served_as_soon_as_its_expert_is_there() -> None:
+def test_an_image_that_comes_during_the_start_is_served_as_soon_as_its_expert_is_there():
     line = line_of(board({"A": 3, "B": 2, "C": 1}), 34)
     inspect(line, (0.5, "B"))
     assert line.log == [
@@ -37,7 +37,7 @@ def test_an_image_that_comes_during_the_start_is_served_as_soon_as_its_expert_is
     ]
 
 
-def test_a_demand_overtakes_what_is_still_loaded_for_the_start() -> None:
+def test_a_demand_overtakes_what_is_still_loaded_for_the_start():
     line = line_of(board({"A": 5, "B": 4, "C": 3, "D": 2, "E": 1}), 34)
     inspect(line, (1.5, "E"))
     assert line.log == [
@@ -52,14 +52,14 @@ def test_a_demand_overtakes_what_is_still_loaded_for_the_start() -> None:
 # Assigning (section 4.2, figure 8)
 
 
-def test_a_stage_goes_where_the_longest_queue_stays_shortest_and_then_where_it_adds_least() -> None:
+def test_a_stage_goes_where_the_longest_queue_stays_shortest_and_then_where_it_adds_least():
     line = line_of(board({"A": 4, "B": 3, "C": 2}), 14, executors=3, costs={"c": cost(per_image_s=4.0)})
     inspect(line, (10.0, "CB"))
     # C's queue is the longest; B costs 1.3 s on the first executor and 0.3 s where it is resident.
     assert log_of(line, after=10.0) == [(10.0, "cpu2 run c x1"), (10.0, "cpu1 run b x1")]
 
 
-def test_where_the_expert_is_awaited_already_neither_switch_nor_base_is_added() -> None:
+def test_where_the_expert_is_awaited_already_neither_switch_nor_base_is_added():
     rules = board({"A": 4, "B": 3, "C": 2, "X": 1})
     line = line_of(rules, 14, executors=3, costs={"c": cost(per_image_s=9.0)})
     assert log_of(line, (10.0, "CXXX"), after=10.0) == [
@@ -70,7 +70,7 @@ def test_where_the_expert_is_awaited_already_neither_switch_nor_base_is_added() 
     ]
 
 
-def test_a_switch_is_worth_it_where_it_keeps_the_longest_queue_shorter() -> None:
+def test_a_switch_is_worth_it_where_it_keeps_the_longest_queue_shorter():
     line = line_of(board({"A": 2, "B": 1}), 14, executors=2, costs={"a": cost(per_image_s=3.0)})
     inspect(line, (10.0, "AAA"))
     # The second waits behind the first (3.2 + 3.2 s) or costs a load (1.0 + 3.2 s): the other executor takes it.
@@ -87,7 +87,7 @@ def test_a_switch_is_worth_it_where_it_keeps_the_longest_queue_shorter() -> None
 # Arranging and splitting (section 4.2, figure 9)
 
 
-def test_stages_of_one_expert_run_together() -> None:
+def test_stages_of_one_expert_run_together():
     line = line_of(board({"A": 4, "B": 3, "C": 2}), 34)
     assert log_of(line, (10.0, "CABABACBA"), after=10.0) == [
         (10.0, "cpu0 run c x1"),
@@ -97,7 +97,7 @@ def test_stages_of_one_expert_run_together() -> None:
     ]
 
 
-def test_a_group_is_split_at_the_profiled_maximum() -> None:
+def test_a_group_is_split_at_the_profiled_maximum():
     line = line_of(board({"A": 5, "B": 4}), 34)
     assert log_of(line, (10.0, "BAAAAAAAAA"), after=10.0) == [
         (10.0, "cpu0 run b x1"),
@@ -107,7 +107,7 @@ def test_a_group_is_split_at_the_profiled_maximum() -> None:
     ]
 
 
-def test_a_batch_is_no_larger_than_free_memory_allows() -> None:
+def test_a_batch_is_no_larger_than_free_memory_allows():
     rules = board({"A": 5, "B": 4, "C": 3})
     line = line_of(rules, 34, costs={"a": cost(activation_bytes=2)})
     assert log_of(line, (10.0, "BAAAAA"), after=10.0) == [
@@ -118,7 +118,7 @@ def test_a_batch_is_no_larger_than_free_memory_allows() -> None:
     ]
 
 
-def test_a_batch_whose_images_take_nothing_still_waits_for_room_for_its_workspace() -> None:
+def test_a_batch_whose_images_take_nothing_still_waits_for_room_for_its_workspace():
     """Two executors share 40 bytes: 20 are weights, an image of a takes 16, and b needs 6 for a batch of any size."""
     costs = {"a": cost(activation_bytes=16), "b": cost(activation_bytes=0, workspace_bytes=6)}
     line = line_of(board({"A": 2, "B": 1}), 20, executors=2, workspace=6, costs=costs, strategy="late-binding")
@@ -128,7 +128,7 @@ def test_a_batch_whose_images_take_nothing_still_waits_for_room_for_its_workspac
 # Eviction (section 4.3, figure 10)
 
 
-def test_orphans_leave_first_and_the_largest_of_them_before_the_least_likely() -> None:
+def test_orphans_leave_first_and_the_largest_of_them_before_the_least_likely():
     rules = board({"A": 5, "P": 4, "C": 1, "D": 0.5, "E": 0.4}, {"p": "[x, y, z]"})
     sizes = {"p": 55, "x": 20, "y": 10, "z": 5, "d": 30, "e": 25}
     line = line_of(rules, 60, workspace=1, costs={name: cost(weights_bytes=size) for name, size in sizes.items()})
@@ -147,7 +147,7 @@ def test_orphans_leave_first_and_the_largest_of_them_before_the_least_likely() -
     ]
 
 
-def test_a_successor_whose_predecessor_is_resident_is_no_orphan() -> None:
+def test_a_successor_whose_predecessor_is_resident_is_no_orphan():
     line = line_of(board({"A": 3, "B": 2, "C": 1}, {"a": "x"}), 34)
     assert log_of(line, (10.0, "C"), after=10.0) == [
         (10.0, "cpu0 evict b"),
@@ -157,7 +157,7 @@ def test_a_successor_whose_predecessor_is_resident_is_no_orphan() -> None:
 
 
 @pytest.mark.parametrize(("count", "leaves"), [(97, "a"), (0, "x")])
-def test_an_expert_with_which_a_component_begins_is_no_orphan(count: float, leaves: str) -> None:
+def test_an_expert_with_which_a_component_begins_is_no_orphan(count, leaves):
     """x follows y, which never fits. It is no orphan while X occurs, whose images begin with it."""
     rules = board({"X": count, "Y": 3, "A": 2, "B": 1}, {"y": "x"})
     line = line_of(rules, 24, costs={"y": cost(weights_bytes=30)})
@@ -171,7 +171,7 @@ def test_an_expert_with_which_a_component_begins_is_no_orphan(count: float, leav
 # Prefetching
 
 
-def test_the_next_absent_group_is_loaded_while_the_executor_runs() -> None:
+def test_the_next_absent_group_is_loaded_while_the_executor_runs():
     line = line_of(board({"A": 5, "B": 4, "C": 3, "D": 2}), 34, costs={"a": cost(per_image_s=3.0)})
     assert log_of(line, (10.0, "ABDBD"), after=10.0) == [
         (10.0, "cpu0 run a x1"),
@@ -182,7 +182,7 @@ def test_the_next_absent_group_is_loaded_while_the_executor_runs() -> None:
     ]
 
 
-def test_nothing_that_runs_or_comes_before_is_evicted_for_a_prefetch() -> None:
+def test_nothing_that_runs_or_comes_before_is_evicted_for_a_prefetch():
     line = line_of(board({"A": 5, "B": 4, "C": 3}), 24)
     assert log_of(line, (10.0, "ABC"), after=10.0) == [
         (10.0, "cpu0 run a x1"),
@@ -196,7 +196,7 @@ def test_nothing_that_runs_or_comes_before_is_evicted_for_a_prefetch() -> None:
 # Fan-out
 
 
-def test_branches_run_in_the_order_of_the_rules_and_all_must_pass() -> None:
+def test_branches_run_in_the_order_of_the_rules_and_all_must_pass():
     line = line_of(board({"A": 1}, {"a": "[x, y, z]"}), 64, findings={(1, "y"): "bad"})
     assert log_of(line, (10.0, "A"), (20.0, "A"), after=20.0, without="cpu0 load") == [
         (20.0, "cpu0 run a x1"),
@@ -208,7 +208,7 @@ def test_branches_run_in_the_order_of_the_rules_and_all_must_pass() -> None:
     assert [finding.expert for finding in line.results[1].findings] == ["a", "x", "y", "z"]
 
 
-def test_one_run_serves_two_branches_that_judge_it_differently() -> None:
+def test_one_run_serves_two_branches_that_judge_it_differently():
     follows = {"a": "[x, y]", "x": "{inspect: z, min_score: 0.9}", "y": "{inspect: z, min_score: 0.1}"}
     rules = rules_from(
         "board: b\ncomponents: {A: {inspect: a}}\nexperts:\n"
@@ -224,7 +224,7 @@ def test_one_run_serves_two_branches_that_judge_it_differently() -> None:
     ]
 
 
-def test_branches_that_meet_again_in_forty_layers_are_walked_once() -> None:
+def test_branches_that_meet_again_in_forty_layers_are_walked_once():
     layers = {f"{side}{layer}": f"[l{layer + 1}, r{layer + 1}]" for layer in range(39) for side in "lr"}
     layers |= {"l39": "OK", "r39": "NG"}
     lines = [f"  {name}: {{kind: k, labels: [ok], input: 8, then: {{ok: {then}}}}}" for name, then in layers.items()]
@@ -240,7 +240,7 @@ def test_branches_that_meet_again_in_forty_layers_are_walked_once() -> None:
 
 
 @pytest.mark.parametrize(("strategy", "latest_s"), [("coserve", config.GROUP_HOLD_S + 3.0), ("coserve-em", 3.0)])
-def test_a_busy_expert_holds_up_the_others_no_longer_than_the_bound(strategy: str, latest_s: float) -> None:
+def test_a_busy_expert_holds_up_the_others_no_longer_than_the_bound(strategy, latest_s):
     line = line_of(board({"A": 5, "B": 1}), 14, strategy=strategy)
     for index in range(1000):
         arrive(line, 10.0 + index / 10, "A")
@@ -250,7 +250,7 @@ def test_a_busy_expert_holds_up_the_others_no_longer_than_the_bound(strategy: st
     assert len(line.results) == 1001
 
 
-def test_a_group_that_is_over_its_bound_takes_no_more_even_if_more_come_than_can_run() -> None:
+def test_a_group_that_is_over_its_bound_takes_no_more_even_if_more_come_than_can_run():
     line = line_of(board({"A": 5, "B": 1}), 14, costs={"a": cost(per_image_s=0.2, base_s=0.0)})
     for index in range(1500):
         arrive(line, 10.0 + index / 10, "A")
@@ -260,7 +260,7 @@ def test_a_group_that_is_over_its_bound_takes_no_more_even_if_more_come_than_can
     assert line.results[waiting].latency_s <= 2 * config.GROUP_HOLD_S + 3.0
 
 
-def test_an_executor_whose_prefetch_waits_is_not_passed_over_for_the_demands_of_others_for_ever() -> None:
+def test_an_executor_whose_prefetch_waits_is_not_passed_over_for_the_demands_of_others_for_ever():
     small, large = "ABCDEF", "UVWX"
     rules = board(dict.fromkeys(small, 1.0) | dict.fromkeys(large, 0.5))
     costs = {letter.lower(): cost(weights_bytes=6, per_image_s=0.5) for letter in small}

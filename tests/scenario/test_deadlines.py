@@ -2,18 +2,16 @@
 
 from lines import arrive, board, cost, inspect, line_of, log_of
 
-from coe.testing import VirtualLine
 
-
-def runs(line: VirtualLine) -> list[str]:
+def runs(line):
     return [what for _, what in log_of(line, after=10.0) if " run " in what]
 
 
-def late(line: VirtualLine) -> list[tuple[float, str]]:
+def late(line):
     return [(when, what) for when, what in line.log if what.startswith("late ")]
 
 
-def test_what_is_due_first_runs_first_once_half_of_its_time_is_over() -> None:
+def test_what_is_due_first_runs_first_once_half_of_its_time_is_over():
     """Without due times the fuller batch of a would be run before b."""
     line = line_of(board({"A": 3, "B": 2}), 24, strategy="late-binding", costs={"a": cost(max_batch=1)})
     arrive(line, 10.0, "AAAA")
@@ -23,7 +21,7 @@ def test_what_is_due_first_runs_first_once_half_of_its_time_is_over() -> None:
     assert not late(line)
 
 
-def test_an_image_in_a_hurry_is_taken_from_the_middle_of_its_group() -> None:
+def test_an_image_in_a_hurry_is_taken_from_the_middle_of_its_group():
     line = line_of(board({"A": 1}), 14, strategy="late-binding", costs={"a": cost(max_batch=1)})
     arrive(line, 10.0, "AAA")
     hurried = line.arrive(10.1, "A", due_s=10.7)
@@ -32,7 +30,7 @@ def test_an_image_in_a_hurry_is_taken_from_the_middle_of_its_group() -> None:
     assert replies[1] == f"reply {hurried} OK"
 
 
-def test_the_images_of_a_board_are_due_with_its_first() -> None:
+def test_the_images_of_a_board_are_due_with_its_first():
     """The second image of S1 has time until 99, but its board is due at 11.2; it goes before that of S2."""
     line = line_of(board({"A": 3, "B": 2}), 24, strategy="late-binding", costs={"a": cost(max_batch=1)})
     line.arrive(10.0, "A", serial="S1", due_s=11.2)
@@ -43,7 +41,7 @@ def test_the_images_of_a_board_are_due_with_its_first() -> None:
     assert runs(line).index("cpu0 run b x2") < 4
 
 
-def test_an_absent_expert_is_loaded_for_who_is_due_before_others_run() -> None:
+def test_an_absent_expert_is_loaded_for_who_is_due_before_others_run():
     """Memory for one: b takes the place of a, for which more images wait, as soon as its board is in a hurry."""
     line = line_of(board({"A": 9, "B": 1}), 14, strategy="late-binding")
     for tenth in range(100, 400, 2):
@@ -55,7 +53,7 @@ def test_an_absent_expert_is_loaded_for_who_is_due_before_others_run() -> None:
     assert not late(line)
 
 
-def test_a_board_that_cannot_be_done_is_told_at_once_and_gives_way() -> None:
+def test_a_board_that_cannot_be_done_is_told_at_once_and_gives_way():
     """Loading c takes 5 s, which S1 does not have; S2 is due later, and is not held up by it."""
     line = line_of(board({"A": 3, "B": 2, "C": 1}), 24, strategy="late-binding", costs={"c": cost(load_s=5.0)})
     line.arrive(10.0, "A", serial="S1", due_s=12.0)
@@ -67,7 +65,7 @@ def test_a_board_that_cannot_be_done_is_told_at_once_and_gives_way() -> None:
     assert not line.results[saved].late
 
 
-def test_a_board_whose_images_are_too_many_is_told_before_the_first_is_late() -> None:
+def test_a_board_whose_images_are_too_many_is_told_before_the_first_is_late():
     """Each of 40 images could be done in 0.3 s; all of them take 6 s at least, and the board has 4."""
     line = line_of(board({"A": 1}), 14, strategy="late-binding")
     for _ in range(40):
@@ -78,7 +76,7 @@ def test_a_board_whose_images_are_too_many_is_told_before_the_first_is_late() ->
     assert any(result.late for result in line.results.values())
 
 
-def test_a_board_is_told_when_time_runs_out_while_it_waits() -> None:
+def test_a_board_is_told_when_time_runs_out_while_it_waits():
     """Nothing is wrong with S1 until the load of c, which it had time for at 10, fails once."""
     line = line_of(
         board({"A": 3, "C": 1}), 14, strategy="late-binding", costs={"c": cost(load_s=2.0)}, bad_loads={"c": 1}
@@ -89,14 +87,14 @@ def test_a_board_is_told_when_time_runs_out_while_it_waits() -> None:
     assert (when, what) == (12.0, "late S1")
 
 
-def test_what_is_late_without_having_been_foreseen_is_told_with_its_reply() -> None:
+def test_what_is_late_without_having_been_foreseen_is_told_with_its_reply():
     line = line_of(board({"A": 1}), 14, strategy="late-binding", findings={}, bad_stages=frozenset({(1, "a")}))
     first = line.arrive(10.0, "A", serial="S1", due_s=10.65)
     inspect(line, (10.0, "A"))
     assert [what for _, what in late(line)] == (["late S1"] if line.results[first].late else [])
 
 
-def test_a_board_past_its_due_time_on_arrival_is_late_and_still_answered() -> None:
+def test_a_board_past_its_due_time_on_arrival_is_late_and_still_answered():
     line = line_of(board({"A": 1}), 14, strategy="late-binding")
     gone = line.arrive(10.0, "A", serial="S1", due_s=9.0)
     line.run()
@@ -105,7 +103,7 @@ def test_a_board_past_its_due_time_on_arrival_is_late_and_still_answered() -> No
     assert line.results[gone].error is None
 
 
-def test_a_strategy_that_looks_at_no_due_times_still_says_what_was_late() -> None:
+def test_a_strategy_that_looks_at_no_due_times_still_says_what_was_late():
     line = line_of(board({"A": 1}), 14, strategy="coserve")
     gone = line.arrive(10.0, "A", due_s=10.1)
     line.run()
@@ -113,7 +111,7 @@ def test_a_strategy_that_looks_at_no_due_times_still_says_what_was_late() -> Non
     assert not late(line)
 
 
-def test_one_miss_of_a_serial_that_goes_on_costs_its_later_images_nothing() -> None:
+def test_one_miss_of_a_serial_that_goes_on_costs_its_later_images_nothing():
     """The line is full with B, due in a minute; an image of A comes now and then, the first too late."""
     late_images = {}
     for serials in ("one", "each"):

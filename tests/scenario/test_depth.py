@@ -88,8 +88,8 @@ def test_a_line_that_is_stopped_finishes_both():
     ("max_wait_s", "every_s", "image_bytes", "late_bytes"), [(0.5, 0.1, 4, 38), (5, 0.2, 4, 38), (0.5, 0.1, 8, 20)]
 )
 def test_an_image_that_is_overdue_does_not_wait_while_batches_follow_each_other(
-    depth: int, max_wait_s: float, every_s: float, image_bytes: int, late_bytes: int
-) -> None:
+    depth, max_wait_s, every_s, image_bytes, late_bytes
+):
     """Its expert needs the places of two others, or of what their batches take beyond what is set aside.
 
     Images for both, themselves in no hurry, come without end.

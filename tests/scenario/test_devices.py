@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -22,9 +22,7 @@ Devices = Mapping[str, tuple[float, int]]
 QUICK = Cost(per_image_s=0.02, base_s=0.05, load_s=1.0, weights_bytes=10, activation_bytes=1, max_batch=8)
 
 
-def line_on(
-    devices: Devices, counts: Mapping[str, float], *, strategy: str = "late-binding", quick: Cost = QUICK
-) -> VirtualLine:
+def line_on(devices, counts, *, strategy="late-binding", quick=QUICK):
     """A line with an executor on each device, in the order of `devices`."""
     rules = board(counts)
     pools = tuple(PoolSpec(id, id, 10 * experts + 16, 8) for id, (_, experts) in devices.items())
@@ -38,7 +36,7 @@ def line_on(
     )
 
 
-def inspect(line: VirtualLine, components: Sequence[str], every_s: float) -> VirtualLine:
+def inspect(line, components, every_s):
     """Let the images come one after another, once the line is settled, and run until all are answered."""
     for index, component in enumerate(components):
         line.arrive(20 + every_s * index, component)
@@ -46,9 +44,9 @@ def inspect(line: VirtualLine, components: Sequence[str], every_s: float) -> Vir
     return line
 
 
-def images_by_device(line: VirtualLine) -> Counter[str]:
+def images_by_device(line):
     """Return how many stages each executor ran."""
-    ran: Counter[str] = Counter()
+    ran = Counter()
     for _, what in line.log:
         executor, word, *rest = what.split()
         if word == "run":
@@ -56,21 +54,19 @@ def images_by_device(line: VirtualLine) -> Counter[str]:
     return ran
 
 
-def last_s(line: VirtualLine) -> float:
+def last_s(line):
     """Return the seconds from the first image to the last reply."""
     return max(at_s for at_s, what in line.log if what.startswith("reply")) - 20
 
 
-def p99_s(line: VirtualLine) -> float:
+def p99_s(line):
     """Return the latency that one image in a hundred exceeds."""
     latencies = sorted(result.latency_s for result in line.results.values())
     return latencies[int(0.99 * len(latencies))]
 
 
 @pytest.mark.parametrize(("devices", "every_s", "most_s"), [(2, 0.06, 25), (2, 0.0, 21), (4, 0.03, 13)])
-def test_devices_share_an_expert_with_more_work_than_one_of_them_can_do(
-    devices: int, every_s: float, most_s: float
-) -> None:
+def test_devices_share_an_expert_with_more_work_than_one_of_them_can_do(devices, every_s, most_s):
     """400 images of 0.1 s, all of one expert: 40 s on a single device."""
     ids = [f"cuda:{number}" for number in range(devices)]
     hot = replace(QUICK, per_image_s=0.1, base_s=0.0)
@@ -81,7 +77,7 @@ def test_devices_share_an_expert_with_more_work_than_one_of_them_can_do(
 
 
 @pytest.mark.parametrize("factor", [2, 3])
-def test_a_slower_device_takes_its_share_of_a_hot_expert(factor: float) -> None:
+def test_a_slower_device_takes_its_share_of_a_hot_expert(factor):
     """What both can do: 1 + 1 / factor times the work of the quick device, but for a load of a second."""
     hot = replace(QUICK, per_image_s=0.1, base_s=0.0)
     line = line_on({"cuda": (1, 4), "cpu": (factor, 4)}, {"A": 1, "B": 1}, quick=hot)
@@ -89,7 +85,7 @@ def test_a_slower_device_takes_its_share_of_a_hot_expert(factor: float) -> None:
     assert last_s(line) < 40 / (1 + 1 / factor) + 3
 
 
-def test_a_second_device_takes_a_batch_only_if_it_ends_it_sooner() -> None:
+def test_a_second_device_takes_a_batch_only_if_it_ends_it_sooner():
     """An image takes 0.07 s on the GPU and 0.35 s on the CPU; both hold the expert of the last images."""
     line = line_on({"cpu": (5, 4), "cuda": (1, 4)}, {"A": 1, "B": 1})
     inspect(line, "A" * 400, 0.0)  # both devices hold `a` now
@@ -104,7 +100,7 @@ def test_a_second_device_takes_a_batch_only_if_it_ends_it_sooner() -> None:
     assert max(result.latency_s for result in list(line.results.values())[-3:]) < 0.2
 
 
-def test_an_expert_that_only_a_far_slower_device_holds_is_loaded_where_it_ends_sooner() -> None:
+def test_an_expert_that_only_a_far_slower_device_holds_is_loaded_where_it_ends_sooner():
     """`b` lies on the CPU, where an image takes 3.5 s: the GPU loads it and runs it in 1.07 s."""
     line = line_on({"cuda": (1, 2), "cpu": (50, 2)}, {"A": 3, "B": 2})
     inspect(line, "B", 0.0)
@@ -122,9 +118,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("factor", "experts", "every_s", "rooms"), with_slow_rows(ROWS, fast=2))
-def test_a_slow_second_device_costs_no_image_its_time(
-    factor: float, experts: int, every_s: float, rooms: tuple[int, int]
-) -> None:
+def test_a_slow_second_device_costs_no_image_its_time(factor, experts, every_s, rooms):
     """The worst waits with a CPU beside the GPU: no worse than with `coserve`, nor than without the CPU."""
     counts = {"ABCDEFGH"[index]: experts - index for index in range(experts)}
     components = random.Random(1).choices([*counts], [*counts.values()], k=400)
@@ -138,7 +132,7 @@ def test_a_slow_second_device_costs_no_image_its_time(
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_stages_without_any_device_do_not_wait_until_all_shares_are_done(seed: int) -> None:
+def test_stages_without_any_device_do_not_wait_until_all_shares_are_done(seed):
     """The quick device holds one expert; the slow one holds the three others, which it should share all the time."""
     waits = {}
     for strategy in ("late-binding", "coserve"):
@@ -156,9 +150,7 @@ def test_stages_without_any_device_do_not_wait_until_all_shares_are_done(seed: i
 )
 @settings(max_examples=20 * THOROUGH, deadline=None)
 @pytest.mark.parametrize("strategy", ["late-binding", "coserve"])
-def test_no_order_of_executors_matters(
-    strategy: str, order: list[str], components: list[str], every_s: float, factor: float
-) -> None:
+def test_no_order_of_executors_matters(strategy, order, components, every_s, factor):
     devices = {"cuda:0": (1.0, 2), "cuda:1": (1.0, 2), "cpu": (factor, 2)}
     counts = {"ABCDEFGH"[index]: 8 - index for index in range(8)}
     logs = []

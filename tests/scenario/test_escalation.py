@@ -3,25 +3,23 @@
 from dataclasses import replace
 
 import pytest
-from cases import LABELS, LINE, Case, Chosen, answers, cases, watch
+from cases import LABELS, LINE, Case, answers, cases, watch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import board, inspect, line_of
 from thorough import THOROUGH
 
-from coe.board.rules import Rules
 from coe.core import Finding, Verdict
 from coe.inspector.precision import VariantChoice, apply_choice
 from coe.results.metrics import Recorder
-from coe.testing import VirtualLine
 
 
-def mixed(rules: Rules, **below: float) -> Rules:
+def mixed(rules, **below):
     """Let all experts run in int8; those that `below` names look again under that margin."""
     return apply_choice(rules, VariantChoice(dict.fromkeys(rules.experts, "int8"), below))
 
 
-def says(expert: str, label: str, margin: float, score: float = 1.0) -> Finding:
+def says(expert, label, margin, score=1.0):
     return Finding(expert, "int8", label, score, margin=margin)
 
 
@@ -55,7 +53,7 @@ def test_second_looks_are_grouped_like_any_stages_and_lead_on():
 
 
 @pytest.mark.parametrize(("margin", "again"), [(0.24, True), (0.25, False), (float("nan"), True)])
-def test_the_margin_decides_who_looks_again(margin: float, again: bool):
+def test_the_margin_decides_who_looks_again(margin, again):
     line = line_of(mixed(board({"A": 1}), a=0.25), 40, findings={(0, "a"): says("a", "ok", margin)})
     inspect(line, (0.0, "A"))
     assert (len(line.results[0].findings) == 2) is again
@@ -119,11 +117,11 @@ def test_a_recorded_run_with_second_looks_is_repeated():
 class Doubtful(Case):
     """Made-up findings in int8 that differ from those in fp32 in some images, each with a margin under 0.25."""
 
-    def sharp(self, request: int, expert: str) -> Finding:
+    def sharp(self, request, expert):
         """What an expert says in full precision."""
         return super().finding(request, expert.removesuffix("@fp32"))
 
-    def finding(self, request: int, expert: str) -> Finding:
+    def finding(self, request, expert):
         """What it says, by who is asked."""
         sharp = self.sharp(request, expert)
         if expert.endswith("@fp32") or expert not in self.rules.router.escalations:
@@ -134,7 +132,7 @@ class Doubtful(Case):
         return Finding(expert, "int8", label, score, margin=0.2 if dice < 5 else 0.5)
 
 
-def blurred(case: Case) -> Doubtful:
+def blurred(case):
     rules = mixed(case.rules, **dict.fromkeys(case.rules.experts, 0.25))
     costs = {expert: case.costs[expert.removesuffix("@fp32")] for expert in rules.experts}
     return Doubtful(rules, costs, case.arrivals, case.salt)
@@ -142,12 +140,12 @@ def blurred(case: Case) -> Doubtful:
 
 @given(cases(), st.lists(LINE, min_size=2, max_size=2))
 @settings(max_examples=10 * THOROUGH)
-def test_verdicts_are_those_of_full_precision_on_every_line(case: Case, lines: list[Chosen]) -> None:
+def test_verdicts_are_those_of_full_precision_on_every_line(case, lines):
     sharp = case.line(*lines[0])
     sharp.run()
     expected = None
     for chosen in lines:
-        line: VirtualLine = watch(blurred(case).line(*chosen))
+        line = watch(blurred(case).line(*chosen))
         line.run()
         assert sorted(line.results) == list(range(len(case.arrivals)))
         assert {n: r.verdict for n, r in line.results.items()} == {n: r.verdict for n, r in sharp.results.items()}
@@ -157,7 +155,7 @@ def test_verdicts_are_those_of_full_precision_on_every_line(case: Case, lines: l
 
 @given(cases(), LINE, st.data())
 @settings(max_examples=10 * THOROUGH)
-def test_each_image_gets_one_reply_and_replays_whatever_fails(case: Case, chosen: Chosen, data: st.DataObject) -> None:
+def test_each_image_gets_one_reply_and_replays_whatever_fails(case, chosen, data):
     doubtful = blurred(case)
     experts = sorted(doubtful.rules.experts)
     stages = st.tuples(st.integers(0, len(case.arrivals) - 1), st.sampled_from(experts))

@@ -7,12 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lines import ENGINE, board, line_of
 
-from coe.core import Failure, FailureKind, Finding, Request, Result
+from coe.core import Failure, FailureKind, Finding, Request
 from coe.scheduler.controller import Controller
 from coe.scheduler.events import (
     Arrived,
-    Command,
-    Event,
     EventBatch,
     Evict,
     Evicted,
@@ -29,13 +27,13 @@ from coe.scheduler.events import (
 BOARD = board({"A": 5, "B": 3, "C": 1}, {"a": "d", "b": "d"})
 
 
-def line(strategy: str) -> Controller:
+def line(strategy):
     controller = line_of(BOARD, 34, strategy=strategy).controller
     assert isinstance(controller, Controller)
     return controller
 
 
-def answers(command: Command) -> Event | None:
+def answers(command):
     """Return what happens when a command is carried out: every expert says ok."""
     match command:
         case Load():
@@ -48,7 +46,7 @@ def answers(command: Command) -> Event | None:
     return None
 
 
-def run(controller: Controller, events: list[Event], chance: random.Random, most: int) -> list[Result]:
+def run(controller, events, chance, most):
     """Hand events in, up to `most` together; return the replies."""
     pending, replies, now = list(events), [], 0.0
     commands = controller.start(now)
@@ -66,7 +64,7 @@ def run(controller: Controller, events: list[Event], chance: random.Random, most
 
 
 @pytest.mark.parametrize("strategy", ["coserve", "late-binding"])
-def test_images_that_come_together_run_together(strategy: str) -> None:
+def test_images_that_come_together_run_together(strategy):
     arrived = tuple(Arrived(Request(number, "A")) for number in range(3))
     sizes = []
     for events in (arrived, (EventBatch(arrived),)):
@@ -81,11 +79,9 @@ def test_images_that_come_together_run_together(strategy: str) -> None:
 
 
 @given(st.sampled_from(ENGINE), st.text("ABCX", max_size=20), st.integers(0, 99), st.integers(1, 9))
-def test_every_image_gets_the_same_one_reply_however_events_come(
-    strategy: str, components: str, seed: int, most: int
-) -> None:
+def test_every_image_gets_the_same_one_reply_however_events_come(strategy, components, seed, most):
     refused = Failure(FailureKind.IMAGE, "no picture")
-    events: list[Event] = [
+    events = [
         Rejected(Request(number, name), refused) if name == "X" else Arrived(Request(number, name))
         for number, name in enumerate(components)
     ]
@@ -96,17 +92,17 @@ def test_every_image_gets_the_same_one_reply_however_events_come(
     assert said == {result.request.id: (result.verdict, result.failure, len(result.findings)) for result in alone}
 
 
-def test_whoever_watches_sees_each_event_and_all_commands_with_the_last() -> None:
+def test_whoever_watches_sees_each_event_and_all_commands_with_the_last():
     first, second = Loaded("cpu0", "a"), Evicted("cpu0", "b")
-    commands: list[Command] = [Load("cpu0", "b", why=None)]
+    commands = [Load("cpu0", "b", why=None)]
     assert list(single_steps(EventBatch((first, second)), commands)) == [(first, []), (second, commands)]
     assert list(single_steps(first, commands)) == [(first, commands)]
     assert list(single_steps(None, commands)) == [(None, commands)]
 
 
-def test_findings_that_came_with_an_event_at_which_a_policy_fails_still_decide() -> None:
+def test_findings_that_came_with_an_event_at_which_a_policy_fails_still_decide():
     controller = line_of(board({"A": 1, "B": 1}), 24, executors=2).controller
-    pending: list[Command] = controller.start(0.0)
+    pending = controller.start(0.0)
     for command in pending:
         pending += controller.handle(answers(command), 0.0)  # type: ignore[arg-type]
     arrived = [Arrived(Request(number, name)) for number, name in enumerate("AB")]

@@ -1,10 +1,8 @@
 """What goes wrong and what is made of it: each image still gets one reply, and the others go on."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from inspect import getmembers, isfunction
-from typing import Any
 
 import pytest
 from lines import ENGINE, arrive, board, cost, inspect, line_of, log_of, stopping
@@ -12,18 +10,17 @@ from lines import ENGINE, arrive, board, cost, inspect, line_of, log_of, stoppin
 from coe import config
 from coe.core import Finding, Verdict
 from coe.scheduler import policies
-from coe.scheduler.events import Command, Event, Finished, Reply
+from coe.scheduler.events import Finished, Reply
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
-from coe.scheduler.policies.base import Policy
-from coe.scheduler.strategies import Strategy, strategy
+from coe.scheduler.strategies import strategy
 from coe.testing import VirtualLine
 
 
-def errors_of(line: VirtualLine) -> dict[int, str | None]:
+def errors_of(line):
     return {number: result.error for number, result in line.results.items()}
 
 
-def test_a_load_that_fails_once_is_tried_again() -> None:
+def test_a_load_that_fails_once_is_tried_again():
     line = line_of(board({"A": 2, "B": 1}), 14, bad_loads={"b": 1})
     assert log_of(line, (10.0, "BB"), after=10.0, without="cpu0 evict") == [
         (10.0, "cpu0 load b"),
@@ -34,7 +31,7 @@ def test_a_load_that_fails_once_is_tried_again() -> None:
     ]
 
 
-def test_an_expert_that_cannot_be_loaded_is_named_and_left_alone_for_a_while_and_then_tried_again() -> None:
+def test_an_expert_that_cannot_be_loaded_is_named_and_left_alone_for_a_while_and_then_tried_again():
     line = line_of(board({"A": 2, "B": 1}), 14, bad_loads={"b": 3})
     assert log_of(
         line, (10.0, "BBA"), (11.999 + config.RETRY_BROKEN_S, "B"), (12.001 + config.RETRY_BROKEN_S, "B"), after=10.0
@@ -55,7 +52,7 @@ def test_an_expert_that_cannot_be_loaded_is_named_and_left_alone_for_a_while_and
     assert line.results[3].latency_s == 0.0
 
 
-def test_an_expert_that_fails_at_the_start_is_tried_again_when_it_is_needed() -> None:
+def test_an_expert_that_fails_at_the_start_is_tried_again_when_it_is_needed():
     line = line_of(board({"A": 2, "B": 1}), 24, bad_loads={"b": 1})
     inspect(line, (10.0, "B"))
     assert line.log == [
@@ -67,7 +64,7 @@ def test_an_expert_that_fails_at_the_start_is_tried_again_when_it_is_needed() ->
     ]
 
 
-def test_what_cannot_be_loaded_into_one_pool_still_runs_where_it_is_resident() -> None:
+def test_what_cannot_be_loaded_into_one_pool_still_runs_where_it_is_resident():
     line = line_of(board({"A": 2, "B": 1}), 14, executors=2, costs={"a": cost(per_image_s=3.0)})
     line.run()
     line.bad_loads["a"] = 9
@@ -84,7 +81,7 @@ def test_what_cannot_be_loaded_into_one_pool_still_runs_where_it_is_resident() -
     ]
 
 
-def test_a_poisoned_stage_fails_alone() -> None:
+def test_a_poisoned_stage_fails_alone():
     line = line_of(board({"A": 2, "B": 1}), 24, bad_stages=frozenset({(3, "a")}))
     assert log_of(line, (10.0, "BAAAA"), after=10.0, without="cpu0 load") == [
         (10.0, "cpu0 run b x1"),
@@ -102,7 +99,7 @@ def test_a_poisoned_stage_fails_alone() -> None:
     assert line.results[3].error == "expert 'a' failed: the model said no"
 
 
-def test_an_image_that_cannot_be_decoded_is_answered_at_once() -> None:
+def test_an_image_that_cannot_be_decoded_is_answered_at_once():
     line = line_of(board({"A": 1}), 14)
     line.reject(10.0, "A", "x.png: truncated")
     line.reject(10.0, "Z", "")
@@ -114,7 +111,7 @@ def test_an_image_that_cannot_be_decoded_is_answered_at_once() -> None:
     ]
 
 
-def test_a_label_that_no_rule_covers_is_an_error_and_keeps_what_was_found() -> None:
+def test_a_label_that_no_rule_covers_is_an_error_and_keeps_what_was_found():
     odd = Finding("x", "fp32", "smudge", 0.9)
     line = line_of(board({"A": 1}, {"a": "[x, y]"}), 44, findings={(0, "x"): odd})
     inspect(line, (10.0, "AA"))
@@ -125,12 +122,12 @@ def test_a_label_that_no_rule_covers_is_an_error_and_keeps_what_was_found() -> N
     assert line.results[1].verdict == "OK"
 
 
-def test_a_kind_that_says_too_few_or_too_many_findings_fails_its_own_images_alone() -> None:
+def test_a_kind_that_says_too_few_or_too_many_findings_fails_its_own_images_alone():
     line = line_of(board({"A": 2, "B": 1}), 24)
     arrive(line, 10.0, "BAAAB")
     handle = line.controller.handle
 
-    def shortened(event: Event, now: float) -> list[Command]:
+    def shortened(event, now):
         if isinstance(event, Finished) and event.findings[0].expert == "a":
             event = replace(event, findings=event.findings[1:])
         return handle(event, now)
@@ -141,20 +138,20 @@ def test_a_kind_that_says_too_few_or_too_many_findings_fails_its_own_images_alon
     assert errors_of(line) == {0: None, 1: sentence, 2: sentence, 3: sentence, 4: None}
 
 
-def test_a_finding_that_bears_the_name_of_another_expert_is_that_of_the_one_that_ran() -> None:
+def test_a_finding_that_bears_the_name_of_another_expert_is_that_of_the_one_that_ran():
     line = line_of(board({"A": 1}), 14, findings={(0, "a"): Finding("alias", "fp32", "bad", 1.0)})
     inspect(line, (10.0, "A"))
     assert line.results[0].verdict == "NG"
 
 
-def test_a_branch_that_fails_does_not_stop_the_other_branch() -> None:
+def test_a_branch_that_fails_does_not_stop_the_other_branch():
     line = line_of(board({"A": 1}, {"a": "[x, y]", "y": "z"}), 54, bad_stages=frozenset({(0, "x")}))
     inspect(line, (10.0, "A"))
     assert line.results[0].error == "expert 'x' failed: the model said no"
     assert [finding.expert for finding in line.results[0].findings] == ["a", "y", "z"]
 
 
-def test_an_expert_that_two_branches_need_runs_once_even_if_it_fails() -> None:
+def test_an_expert_that_two_branches_need_runs_once_even_if_it_fails():
     line = line_of(board({"A": 1}, {"a": "[x, y]", "x": "z", "y": "z"}), 54, bad_stages=frozenset({(1, "z")}))
     assert log_of(line, (10.0, "A"), (30.0, "A"), after=10.0, without="cpu0 load") == [
         (10.0, "cpu0 run a x1"),
@@ -171,7 +168,7 @@ def test_an_expert_that_two_branches_need_runs_once_even_if_it_fails() -> None:
 
 
 @pytest.mark.parametrize("when", [10.1, 10.31, 10.95])
-def test_when_the_user_stops_what_runs_is_finished_and_the_rest_is_answered(when: float) -> None:
+def test_when_the_user_stops_what_runs_is_finished_and_the_rest_is_answered(when):
     line = line_of(board({"A": 2, "B": 1}, {"a": "x"}), 14, bad_stages=frozenset({(2, "a")}))
     arrive(line, 10.0, "AAAB")
     line.stop(when)
@@ -183,7 +180,7 @@ def test_when_the_user_stops_what_runs_is_finished_and_the_rest_is_answered(when
     assert not [what for moment, what in line.log if moment > when and " run " in what]
 
 
-def test_a_failure_says_of_which_kind_it_is() -> None:
+def test_a_failure_says_of_which_kind_it_is():
     unsaid = Finding("a", "fp32", "martian", 1.0)
     line = line_of(
         board({"A": 2, "B": 1}), 14, bad_loads={"b": 9}, bad_stages=frozenset({(3, "a")}), findings={(4, "a"): unsaid}
@@ -258,12 +255,12 @@ def test_images_that_are_due_are_answered_too(devices):
 STOPPING = stopping(board({"A": 3, "B": 1}, {"a": "[c, d]", "c": "e"}))
 
 
-def failing(policy: type[Policy], calls: int) -> type[Policy]:
+def failing(policy, calls):
     """Return a policy as the given one, whose methods raise after a number of calls."""
     left = iter(range(calls))
 
-    def counted(method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
+    def counted(method):
+        def call(*arguments):
             if next(left, None) is None:
                 raise ZeroDivisionError
             return method(*arguments)
@@ -274,7 +271,7 @@ def failing(policy: type[Policy], calls: int) -> type[Policy]:
     return type(policy.__name__, (policy,), methods)
 
 
-def replies_of_each_step(chosen: Strategy) -> list[dict[int, object]]:
+def replies_of_each_step(chosen):
     """Return what the line has answered after each event, until it has inspected all images or a policy fails."""
     replies, steps = dict[int, object](), list[dict[int, object]]()
     with suppress(ZeroDivisionError):
@@ -291,7 +288,7 @@ def replies_of_each_step(chosen: Strategy) -> list[dict[int, object]]:
 
 @pytest.mark.parametrize("family", policies.FAMILIES)
 @pytest.mark.parametrize("name", ENGINE)
-def test_a_policy_that_fails_costs_no_reply_that_is_decided(name: str, family: str) -> None:
+def test_a_policy_that_fails_costs_no_reply_that_is_decided(name, family):
     """Whichever of its methods fails, at whichever call."""
     known = strategy(name)
     good, calls, steps = replies_of_each_step(known), 0, list[dict[int, object]]()

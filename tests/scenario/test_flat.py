@@ -2,8 +2,6 @@
 
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -22,33 +20,33 @@ from coe.scheduler.residency import Residency
 class Looks:
     """How many entries of pools and groups of backlogs were looked at while events were handled."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.counting = False
         self.events = self.attempts = self.experts = self.groups = 0
 
     @property
-    def per_attempt(self) -> float:
+    def per_attempt(self):
         return self.experts / self.attempts
 
     @property
-    def per_event(self) -> float:
+    def per_event(self):
         return self.groups / self.events
 
-    def book(self, what: str, content: OrderedDict[Any, Any]) -> OrderedDict[Any, Any]:
+    def book(self, what, content):
         """Return a book that counts the entries that are passed over when it is gone through."""
         looks = self
 
         class Book(OrderedDict[Any, Any]):
-            def __iter__(self) -> Iterator[Any]:
+            def __iter__(self):
                 for key in super().__iter__():
                     if looks.counting:
                         setattr(looks, what, getattr(looks, what) + 1)
                     yield key
 
-            def items(self) -> Iterator[tuple[Any, Any]]:
+            def items(self):
                 return ((key, self[key]) for key in self)
 
-            def values(self) -> Iterator[Any]:
+            def values(self):
                 return _Values(self)
 
         return Book(content)
@@ -57,37 +55,37 @@ class Looks:
 class _Values:
     """Values in either direction; only the first is gone through by decisions."""
 
-    def __init__(self, book: OrderedDict[Any, Any]) -> None:
+    def __init__(self, book):
         self._book = book
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self):
         return (self._book[key] for key in self._book)
 
-    def __reversed__(self) -> Iterator[Any]:
+    def __reversed__(self):
         return (self._book[key] for key in reversed(self._book))
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+def looks(monkeypatch):
     """Count what any controller made in a test looks at."""
     found = Looks()
     pool_init, backlog_init = ModelPool.__init__, Backlog.__init__
     evictable, handle, make_room = ModelPool.evictable, Controller.handle, Residency.make_room
 
-    def new_pool(self: ModelPool, *arguments: Any) -> None:
+    def new_pool(self, *arguments):
         pool_init(self, *arguments)
         self._entries = found.book("experts", self._entries)
         self._recency = found.book("experts", self._recency)
 
-    def new_backlog(self: Backlog, *arguments: Any) -> None:
+    def new_backlog(self, *arguments):
         backlog_init(self, *arguments)
         self._groups = found.book("groups", self._groups)
 
-    def asked(self: ModelPool, expert: str) -> bool:
+    def asked(self, expert):
         found.experts += 1
         return evictable(self, expert)
 
-    def handled(self: Controller, *arguments: Any) -> Any:
+    def handled(self, *arguments):
         found.events += 1
         found.counting = True
         try:
@@ -95,10 +93,10 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
         finally:
             found.counting = False
 
-    def counting(what: str, kind: type[Any]) -> None:
+    def counting(what, kind):
         rank = kind.rank
 
-        def ranked(*arguments: Any) -> Iterator[Any]:
+        def ranked(*arguments):
             for one in rank(*arguments):
                 setattr(found, what, getattr(found, what) + 1)
                 yield one
@@ -110,14 +108,14 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     counting("groups", Gain)
     changed = Demand.changed
 
-    def told(self: Demand, expert: str) -> None:
+    def told(self, expert):
         # What is told once is ranked anew at most once.
         found.groups += found.counting
         changed(self, expert)
 
     monkeypatch.setattr(Demand, "changed", told)
 
-    def made_room(self: Residency, *arguments: Any) -> bool:
+    def made_room(self, *arguments):
         found.attempts += 1
         return make_room(self, *arguments)
 
@@ -129,7 +127,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     return found
 
 
-def looked(looks: Looks, experts: int, requests: int, name: str) -> tuple[float, float]:
+def looked(looks, experts, requests, name):
     """Return experts looked at for an attempt to make room, and groups looked at for an event."""
     looks.events = looks.attempts = looks.experts = looks.groups = 0
     scale.measure(experts, requests, name=name)
@@ -142,29 +140,29 @@ def looked(looks: Looks, experts: int, requests: int, name: str) -> tuple[float,
 @pytest.mark.parametrize(
     "name", with_slow_rows(["late-binding", "coserve", "coserve-em", "coserve-none", "samba-parallel"], fast=1)
 )
-def test_ten_times_the_experts_are_no_more_to_look_at(looks: Looks, name: str) -> None:
+def test_ten_times_the_experts_are_no_more_to_look_at(looks, name):
     few, many = looked(looks, 150, 600, name), looked(looks, 1500, 600, name)
     assert many[0] <= 2 * few[0]
     assert many[1] <= 2 * few[1]
 
 
 @pytest.mark.parametrize("name", with_slow_rows(["late-binding", "coserve", "coserve-none", "samba-parallel"], fast=1))
-def test_ten_times_the_waiting_stages_are_no_more_to_look_at(looks: Looks, name: str) -> None:
+def test_ten_times_the_waiting_stages_are_no_more_to_look_at(looks, name):
     few, many = looked(looks, 200, 400, name), looked(looks, 200, 4000, name)
     assert many[0] <= 2 * few[0]
     assert many[1] <= 2 * few[1]
 
 
 @pytest.mark.parametrize(("name", "most"), with_slow_rows([("late-binding", 172), ("coserve", 188)], fast=1))
-def test_a_stage_costs_few_calls(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_costs_few_calls(name, most, monkeypatch):
     """Calls of Python functions while events are handled: the same number on a busy machine. A tenth is to spare."""
     calls = 0
 
-    def count(frame: FrameType, event: str, argument: object) -> None:
+    def count(frame, event, argument):
         nonlocal calls
         calls += event == "call"
 
-    def handled(self: Controller, *arguments: Any) -> Any:
+    def handled(self, *arguments):
         sys.setprofile(count)
         try:
             return handle(self, *arguments)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from cases import LINE, Case, Chosen, answers, cases, watch
+from cases import LINE, answers, cases, watch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from thorough import THOROUGH
@@ -15,7 +15,7 @@ TIMES = st.sampled_from([0.0, 0.75, 3.0, 10.5])
 
 @given(cases(), st.lists(LINE, min_size=2, max_size=3))
 @settings(max_examples=14 * THOROUGH)
-def test_verdicts_and_findings_are_the_same_on_every_line(case: Case, lines: list[Chosen]) -> None:
+def test_verdicts_and_findings_are_the_same_on_every_line(case, lines):
     expected = None
     for chosen in lines:
         line = watch(case.line(*chosen))
@@ -28,7 +28,7 @@ def test_verdicts_and_findings_are_the_same_on_every_line(case: Case, lines: lis
 
 @given(cases(), LINE, st.data())
 @settings(max_examples=14 * THOROUGH)
-def test_each_image_gets_one_reply_whatever_fails(case: Case, chosen: Chosen, data: st.DataObject) -> None:
+def test_each_image_gets_one_reply_whatever_fails(case, chosen, data):
     experts = sorted(case.rules.experts)
     stages = st.tuples(st.integers(0, len(case.arrivals) - 1), st.sampled_from(experts))
     bad_loads = data.draw(st.dictionaries(st.sampled_from(experts), st.sampled_from([1, 2, 3, 10**9]), max_size=4))
@@ -50,7 +50,7 @@ def test_each_image_gets_one_reply_whatever_fails(case: Case, chosen: Chosen, da
 
 @given(cases(), LINE, st.data())
 @settings(max_examples=10 * THOROUGH)
-def test_a_poisoned_stage_spoils_its_own_image_alone(case: Case, chosen: Chosen, data: st.DataObject) -> None:
+def test_a_poisoned_stage_spoils_its_own_image_alone(case, chosen, data):
     stages = st.tuples(st.integers(0, len(case.arrivals) - 1), st.sampled_from(sorted(case.rules.experts)))
     bad_stages = data.draw(st.frozensets(stages, min_size=1, max_size=8))
     good, bad = case.line(*chosen), watch(case.line(*chosen, bad_stages=bad_stages))
@@ -64,11 +64,11 @@ def test_a_poisoned_stage_spoils_its_own_image_alone(case: Case, chosen: Chosen,
 
 @given(cases(), LINE)
 @settings(max_examples=10 * THOROUGH)
-def test_an_expert_runs_once_for_an_image_and_is_used_before_it_leaves(case: Case, chosen: Chosen) -> None:
+def test_an_expert_runs_once_for_an_image_and_is_used_before_it_leaves(case, chosen):
     line = case.line(*chosen)
     line.run()
-    turns: Counter[object] = Counter()
-    fresh: set[tuple[str, str]] = set()
+    turns = Counter()
+    fresh = set()
     for _, _, commands in line.history:
         for command in commands:
             match command:
@@ -86,9 +86,7 @@ def test_an_expert_runs_once_for_an_image_and_is_used_before_it_leaves(case: Cas
 
 @given(cases(), LINE, st.data())
 @settings(max_examples=10 * THOROUGH)
-def test_the_same_events_give_a_fresh_controller_the_same_ideas(
-    case: Case, chosen: Chosen, data: st.DataObject
-) -> None:
+def test_the_same_events_give_a_fresh_controller_the_same_ideas(case, chosen, data):
     bad_loads = data.draw(st.dictionaries(st.sampled_from(sorted(case.rules.experts)), st.integers(1, 3), max_size=2))
     line, fresh = case.line(*chosen, bad_loads=bad_loads), case.line(*chosen).controller
     line.run()
@@ -101,9 +99,7 @@ def test_the_same_events_give_a_fresh_controller_the_same_ideas(
 
 @given(cases(), LINE, st.integers(1, 2), st.data())
 @settings(max_examples=10 * THOROUGH)
-def test_devices_that_are_lost_change_no_verdict_while_one_is_left(
-    case: Case, chosen: Chosen, lost: int, data: st.DataObject
-) -> None:
+def test_devices_that_are_lost_change_no_verdict_while_one_is_left(case, chosen, lost, data):
     strategy, _, spare, evict_s = chosen
     good, line = case.line(*chosen), watch(case.line(strategy, lost + 1, spare, evict_s, apart=True))
     good.run()
@@ -115,7 +111,7 @@ def test_devices_that_are_lost_change_no_verdict_while_one_is_left(
 
 @given(cases(), LINE, st.data())
 @settings(max_examples=8 * THOROUGH)
-def test_no_image_waits_for_ever_while_others_pass(case: Case, chosen: Chosen, data: st.DataObject) -> None:
+def test_no_image_waits_for_ever_while_others_pass(case, chosen, data):
     """The images of a case come at the beginning of a flood of images of one component."""
     line, flooding = case.line("late-binding", *chosen[1:]), data.draw(st.sampled_from(sorted(case.rules.components)))
     # So quick that batches of one do not keep up: then the flood's first expert always has images that wait.

@@ -11,7 +11,7 @@ from coe.board.parts_list import PlacedPart
 from coe.errors import ConfigError
 from coe.results.metrics import Recorder
 from coe.scheduler.costs import Cost
-from coe.scheduler.events import Command, Event, Evict, Load, Why
+from coe.scheduler.events import Evict, Load, Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.testing import VirtualLine, pools_of, rules_from
 
@@ -28,20 +28,20 @@ COST = Cost(per_image_s=0.1, base_s=0.1, load_s=1.0, weights_bytes=10, activatio
 ROOM_FOR_TWO = pools_of(1, 24, 4)
 
 
-def parts_of(components: str) -> tuple[PlacedPart, ...]:
+def parts_of(components):
     return tuple(PlacedPart(component, f"P{index}") for index, component in enumerate(components))
 
 
-def line_of(components: str, *, evict_s: float = 0.0) -> VirtualLine:
+def line_of(components, *, evict_s=0.0):
     costs = dict.fromkeys("abcd", COST)
     return VirtualLine(BOARD, costs, ROOM_FOR_TWO, strategy="late-binding", parts=parts_of(components), evict_s=evict_s)
 
 
-def log_after(line: VirtualLine, at_s: float) -> list[tuple[float, str]]:
+def log_after(line, at_s):
     return [(when_s, what) for when_s, what in line.log if when_s >= at_s]
 
 
-def test_an_expert_is_there_before_its_image_comes() -> None:
+def test_an_expert_is_there_before_its_image_comes():
     line = line_of("ABCD")
     for index, component in enumerate("ABCD"):
         line.arrive(10.0 + 3 * index, component, serial="S1", refdes=f"P{index}")
@@ -68,7 +68,7 @@ def test_an_expert_is_there_before_its_image_comes() -> None:
     assert {load.why for load in line.loads[2:]} == {Why.SPECULATIVE}
 
 
-def test_a_speculative_load_that_has_not_begun_is_given_up_for_a_wanted_expert() -> None:
+def test_a_speculative_load_that_has_not_begun_is_given_up_for_a_wanted_expert():
     """The eviction for it takes half a second; `d` is wanted meanwhile, and takes the room."""
     line = line_of("ABCB" + "A" * 20, evict_s=0.5)
     line.arrive(10.0, "A", serial="S1", refdes="P0")
@@ -81,7 +81,7 @@ def test_a_speculative_load_that_has_not_begun_is_given_up_for_a_wanted_expert()
     assert (14.5, "cpu0 run d x1") in line.log
 
 
-def test_a_speculative_load_becomes_a_wanted_load_when_its_image_comes() -> None:
+def test_a_speculative_load_becomes_a_wanted_load_when_its_image_comes():
     line = line_of("ABCB" + "A" * 20, evict_s=0.5)
     line.arrive(10.0, "A", serial="S1", refdes="P0")
     line.arrive(13.0, "B", serial="S1", refdes="P1")
@@ -93,7 +93,7 @@ def test_a_speculative_load_becomes_a_wanted_load_when_its_image_comes() -> None
     assert (14.5, "cpu0 run c x1") in line.log
 
 
-def test_a_wanted_expert_waits_for_no_more_than_the_load_under_way() -> None:
+def test_a_wanted_expert_waits_for_no_more_than_the_load_under_way():
     line = line_of("ABCC")
     line.arrive(10.0, "A", serial="S1", refdes="P0")
     line.arrive(13.0, "B", serial="S1", refdes="P1")
@@ -103,7 +103,7 @@ def test_a_wanted_expert_waits_for_no_more_than_the_load_under_way() -> None:
     assert (14.0, "cpu load d") in line.log
 
 
-def test_nothing_leaves_for_an_expert_that_is_needed_later() -> None:
+def test_nothing_leaves_for_an_expert_that_is_needed_later():
     line = line_of("ABABAB" + "C" + "AB")
     for index, component in enumerate("ABABAB"):
         line.arrive(10.0 + 3 * index, component, serial="S1", refdes=f"P{index}")
@@ -113,7 +113,7 @@ def test_nothing_leaves_for_an_expert_that_is_needed_later() -> None:
     assert loads[:2] == [(22.2, "cpu evict a"), (22.2, "cpu load c")] or loads[0][0] > 22.0
 
 
-def test_while_pools_fill_a_wanted_expert_comes_next() -> None:
+def test_while_pools_fill_a_wanted_expert_comes_next():
     line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="late-binding")
     line.arrive(0.5, "D")
     line.run()
@@ -127,7 +127,7 @@ def test_while_pools_fill_a_wanted_expert_comes_next() -> None:
     ]
 
 
-def test_while_there_is_room_the_expert_that_is_waited_for_longest_comes_next() -> None:
+def test_while_there_is_room_the_expert_that_is_waited_for_longest_comes_next():
     """More stages wait for d; but nothing has to leave for b, so no load is saved if b waits."""
     line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="late-binding")
     for at_s, component in ((0.2, "B"), (0.3, "D"), (0.4, "D"), (0.5, "D")):
@@ -141,13 +141,13 @@ class Filling(VirtualLine):
 
     filled: tuple[float, bool] | None = None
 
-    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+    def observe(self, event, commands, now, control_s=0.0):
         super().observe(event, commands, now, control_s)
         if self.filled is None and not self.controller.lacks_initial():
             self.filled = now, any(pool.is_moving() for pool in self.controller.pools.values())
 
 
-def test_pools_are_filled_although_other_experts_take_turns_without_a_pause() -> None:
+def test_pools_are_filled_although_other_experts_take_turns_without_a_pause():
     line = Filling(BOARD, dict.fromkeys("abcd", COST), ROOM_FOR_TWO, strategy="coserve")
     for image in range(20):
         line.arrive(float(image), "CDAB"[image % 4])
@@ -155,7 +155,7 @@ def test_pools_are_filled_although_other_experts_take_turns_without_a_pause() ->
     assert line.filled == (1.0, True)
 
 
-def test_pools_are_not_filled_while_a_batch_holds_the_bytes_of_an_initial_expert() -> None:
+def test_pools_are_not_filled_while_a_batch_holds_the_bytes_of_an_initial_expert():
     costs = dict.fromkeys("abcd", replace(COST, activation_bytes=6, base_s=5.0, max_batch=2))
     line = Filling(BOARD, costs, pools_of(1, 34, 4), strategy="late-binding")
     for _ in range(2):
@@ -165,14 +165,14 @@ def test_pools_are_not_filled_while_a_batch_holds_the_bytes_of_an_initial_expert
     assert line.filled == (7.2, False)
 
 
-def test_a_line_that_stops_is_not_filled_further() -> None:
+def test_a_line_that_stops_is_not_filled_further():
     line = Filling(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="late-binding")
     line.stop(0.5)
     line.run()
     assert line.filled == (1.0, False)
 
 
-def test_pools_fill_in_the_order_of_the_parts_list_then_by_usage() -> None:
+def test_pools_fill_in_the_order_of_the_parts_list_then_by_usage():
     line = VirtualLine(
         BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="late-binding", parts=parts_of("DDC")
     )
@@ -182,7 +182,7 @@ def test_pools_fill_in_the_order_of_the_parts_list_then_by_usage() -> None:
 
 
 @pytest.mark.parametrize("preloaded", [False, True])
-def test_no_load_ahead_begins_before_the_first_image(preloaded: bool) -> None:
+def test_no_load_ahead_begins_before_the_first_image(preloaded):
     """The first part needs two experts, and the first place is within reach before there is a pace."""
     board = rules_from("""
 board: b
@@ -202,7 +202,7 @@ components: {B: {count: 2, inspect: b}, C: {count: 9, inspect: c}}
     assert ([load.expert for load in line.loads], {load.why for load in line.loads}) == (["a", "b", "c"], {Why.INITIAL})
 
 
-def test_speculative_loads_are_counted() -> None:
+def test_speculative_loads_are_counted():
     line = line_of("ABCD")
     recorder = Recorder(line.controller.pools)
     line._simulator._watchers = [line, recorder]
@@ -216,7 +216,7 @@ def test_speculative_loads_are_counted() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["coserve", "samba"])
-def test_a_strategy_that_does_not_look_ahead_refuses_a_parts_list(strategy: str) -> None:
+def test_a_strategy_that_does_not_look_ahead_refuses_a_parts_list(strategy):
     with pytest.raises(ConfigError, match="does not look ahead, so a parts list would mean nothing"):
         VirtualLine(BOARD, dict.fromkeys("abcd", COST), ROOM_FOR_TWO, strategy=strategy, parts=parts_of("AB"))
 
@@ -228,7 +228,7 @@ def test_a_strategy_that_does_not_look_ahead_refuses_a_parts_list(strategy: str)
 
 
 @st.composite
-def images(draw: st.DrawFn) -> list[tuple[float, str, str, str]]:
+def images(draw):
     """Draw images: when they come, their component, serial and refdes."""
     at_s, drawn = 0.0, []
     for _ in range(draw(st.integers(1, 30))):
@@ -243,7 +243,7 @@ def images(draw: st.DrawFn) -> list[tuple[float, str, str, str]]:
 class Watched(VirtualLine):
     """Checks each speculative load at the moment when it is decided."""
 
-    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+    def observe(self, event, commands, now, control_s=0.0):
         super().observe(event, commands, now, control_s)
         world, pools = self.controller.world, self.controller.pools
         (backlog,) = world.backlogs()
@@ -260,9 +260,7 @@ class Watched(VirtualLine):
 
 @given(images(), st.sampled_from(["", "ABCDABDCBA"]), st.integers(2, 4), st.sampled_from([0.0, 0.2]))
 @settings(max_examples=30 * THOROUGH, deadline=None)
-def test_a_speculative_load_holds_nothing_up(
-    drawn: list[tuple[float, str, str, str]], parts: str, experts: int, evict_s: float
-) -> None:
+def test_a_speculative_load_holds_nothing_up(drawn, parts, experts, evict_s):
     line = Watched(
         BOARD,
         dict.fromkeys("abcd", COST),
@@ -284,7 +282,7 @@ class Cold(VirtualLine):
     fills = True
     begun = 0
 
-    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+    def observe(self, event, commands, now, control_s=0.0):
         super().observe(event, commands, now, control_s)
         (pool,), (backlog,) = self.controller.pools.values(), self.controller.world.backlogs()
         self.fills = self.fills and not any(isinstance(command, Evict) for command in commands)
@@ -313,8 +311,8 @@ BURSTS = st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from("A
 @given(BURSTS, st.sampled_from(["", "ABCDABDCBA", "DC"]), st.integers(1, 4), st.integers(1, 2))
 @settings(max_examples=30 * THOROUGH, deadline=None)
 def test_while_pools_fill_a_wanted_expert_waits_only_for_the_load_under_way_and_for_those_wanted_before(
-    burst: list[tuple[float, str]], parts: str, experts: int, executors: int
-) -> None:
+    burst, parts, experts, executors
+):
     """The disk is never idle meanwhile, no load for nobody begins, and filling ends."""
     pools = pools_of(executors, (10 * experts + 4) // executors, 4 // executors)
     line = Cold(BOARD, dict.fromkeys("abcd", COST), pools, strategy="late-binding", parts=parts_of(parts))
@@ -332,7 +330,7 @@ def test_while_pools_fill_a_wanted_expert_waits_only_for_the_load_under_way_and_
 
 @given(images(), st.integers(1, 3), st.integers(1, 3))
 @settings(max_examples=10 * THOROUGH, deadline=None)
-def test_filling_ends_on_two_devices_too(drawn: list[tuple[float, str, str, str]], gpu: int, cpu: int) -> None:
+def test_filling_ends_on_two_devices_too(drawn, gpu, cpu):
     """There a wanted expert may be left to the other device; but every image has its answer, and both pools fill."""
     room = {"gpu": gpu, "cpu": cpu}
     plan = Plan(

@@ -4,25 +4,23 @@ from dataclasses import dataclass
 
 import pytest
 from boxes import boxes
-from cases import LINE, Case, cases
+from cases import LINE, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import ENGINE, board, cost
 from thorough import THOROUGH
 
-from coe.board.rules import Rules
 from coe.core import Finding, Request
 from coe.lab.bound import Bound, bound
 from coe.lab.workloads.workload import Workload
 from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
-from coe.scheduler.costs import Cost, CostTable
-from coe.scheduler.events import Command, Event, Load, Reply, Why
+from coe.scheduler.costs import CostTable
+from coe.scheduler.events import Reply, Why
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import strategy
 from coe.sim.agenda import Arrival
 from coe.sim.simulator import Simulator, Speeds
-from coe.testing import VirtualLine
 
 SLACK = 1e-9
 """Seconds in which sums differ that were added up in another order."""
@@ -31,43 +29,43 @@ SLACK = 1e-9
 class Says:
     """An oracle that says "ok", or what a case says."""
 
-    def __init__(self, case: Case | None = None) -> None:
+    def __init__(self, case=None):
         self._case = case
 
-    def find(self, request: Request, expert: str) -> Finding:
+    def find(self, request, expert):
         return self._case.finding(request.id, expert) if self._case else Finding(expert, "fp32", "ok", 1.0)
 
 
 class Replies:
     """When the last reply came."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.last_s = 0.0
 
-    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+    def observe(self, event, commands, now, control_s=0.0):
         if any(isinstance(command, Reply) for command in commands):
             self.last_s = now
 
 
-def workload_of(rules: Rules, arrivals: list[tuple[float, str]]) -> Workload:
+def workload_of(rules, arrivals):
     return Workload("test", "iid", rules, [Arrival(at_s, Request(i, name)) for i, (at_s, name) in enumerate(arrivals)])
 
 
-def bound_of(line: VirtualLine, plan: Plan, arrivals: list[tuple[float, str]], case: Case | None = None) -> Bound:
+def bound_of(line, plan, arrivals, case=None):
     """What a line that was run could have done at best."""
     resident = {load.expert for load in line.loads if load.why is Why.INITIAL}
     return bound(workload_of(line.board, arrivals), Says(case), line.costs, plan, {}, resident, ())
 
 
-def switches_of(loads: list[Load]) -> int:
+def switches_of(loads):
     return sum(load.why is not Why.INITIAL for load in loads)
 
 
-def last_reply_s(line: VirtualLine) -> float:
+def last_reply_s(line):
     return max(when for when, _, commands in line.history if any(isinstance(command, Reply) for command in commands))
 
 
-def plan_of(line: VirtualLine) -> Plan:
+def plan_of(line):
     return Plan(
         tuple(pool.spec for pool in line.controller.pools.values()),
         tuple(ExecutorSpec(one.id, one.device, one.pool.id) for one in line.controller.executors.values()),
@@ -76,7 +74,7 @@ def plan_of(line: VirtualLine) -> Plan:
 
 @given(cases(), LINE)
 @settings(max_examples=25 * THOROUGH, deadline=None)
-def test_no_line_beats_the_bound(case: Case, chosen: tuple[str, int, int, float]) -> None:
+def test_no_line_beats_the_bound(case, chosen):
     line = case.line(*chosen)
     line.run()
     least = bound_of(line, plan_of(line), case.arrivals, case)
@@ -86,7 +84,7 @@ def test_no_line_beats_the_bound(case: Case, chosen: tuple[str, int, int, float]
 
 @given(st.data(), cases(), st.sampled_from(ENGINE), st.booleans())
 @settings(max_examples=25 * THOROUGH, deadline=None)
-def test_no_box_beats_the_bound(data: st.DataObject, case: Case, name: str, preloaded: bool) -> None:
+def test_no_box_beats_the_bound(data, case, name, preloaded):
     box = data.draw(boxes(case))
     controller = Controller(
         router=case.rules.router, graph=case.rules.graph, costs=box.costs, plan=box.plan, strategy=strategy(name)
@@ -122,7 +120,7 @@ class Done:
     least: Bound
 
 
-def run(rules: Rules, arrivals: list[tuple[float, str]], executors: int, capacity: int, price: Cost) -> Done:
+def run(rules, arrivals, executors, capacity, price):
     """Run images on one device; its executors share a pool, and experts are there from the beginning if they fit."""
     plan = Plan(
         (PoolSpec("gpu", "gpu", capacity, 4),),
@@ -144,7 +142,7 @@ LETTERS = board({"A": 9, "B": 8, "C": 2, "D": 1})
 CHAIN = board({"A": 9, "B": 8}, {"a": "d", "b": "d"})
 
 
-def now(names: str) -> list[tuple[float, str]]:
+def now(names):
     return [(0.0, name) for name in names]
 
 
@@ -158,28 +156,19 @@ def now(names: str) -> list[tuple[float, str]]:
         pytest.param("arrivals", 5.6, 0, CHAIN, [(0.0, "B"), (5.0, "A")], 1, 100, cost(), id="the last image"),
     ],
 )
-def test_the_bound_is_reached(
-    limit: str,
-    makespan_s: float,
-    switches: int,
-    rules: Rules,
-    arrivals: list[tuple[float, str]],
-    executors: int,
-    capacity: int,
-    price: Cost,
-) -> None:
+def test_the_bound_is_reached(limit, makespan_s, switches, rules, arrivals, executors, capacity, price):
     done = run(rules, arrivals, executors, capacity, price)
     assert getattr(done.least, f"{limit}_s") == done.least.makespan_s
     assert done.makespan_s == pytest.approx(done.least.makespan_s) == pytest.approx(makespan_s)
     assert done.switches == done.least.switches == switches
 
 
-def test_a_detector_that_must_leave_and_come_back_is_two_switches_at_least() -> None:
+def test_a_detector_that_must_leave_and_come_back_is_two_switches_at_least():
     done = run(CHAIN, now("A"), 1, 14, cost())
     assert done.switches == done.least.switches == 2
 
 
-def test_a_copy_in_the_host_is_there_when_its_read_has_ended() -> None:
+def test_a_copy_in_the_host_is_there_when_its_read_has_ended():
     """Both executors need a at once: one reads it, the other takes the copy that this makes, not one out of nothing."""
     rules = board({"B": 9, "C": 8, "D": 7, "E": 6, "F": 5, "A": 1})
     names = ("gpu0", "gpu1")

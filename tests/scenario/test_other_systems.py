@@ -1,19 +1,15 @@
 """The strategies of the laboratory: what each technique decides, as timetables; and that every image is answered."""
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from lines import ENGINE, arrive, board, cost, inspect, line_of, log_of
 
-from coe.board.rules import Rules
 from coe.lab.machine import SimulatedMachine
 from coe.lab.simulated import all_contenders, contender, simulated_run
 from coe.lab.workloads.workload import task
 from coe.scheduler.events import Why
-from coe.scheduler.executor import Executor
-from coe.scheduler.policies.base import World
 from coe.scheduler.policies.coserve import COSERVE, NextGroups
 from coe.testing import VirtualLine, pools_of
 
@@ -34,7 +30,7 @@ GOLDEN = {
 OTHERS = [name for name in GOLDEN if name != "coserve-paper-default"]
 
 
-def test_switches_and_order_of_speed_are_what_they_were() -> None:
+def test_switches_and_order_of_speed_are_what_they_were():
     assert sorted([*GOLDEN, *ENGINE, "narrow-minded"]) == sorted(all_contenders())
     workload, speed, counts = task("A1", requests=150, seed=0), {}, {}
     for name in [*GOLDEN, "coserve"]:
@@ -52,15 +48,15 @@ def test_switches_and_order_of_speed_are_what_they_were() -> None:
     assert speed["coserve"] > 1.5 * max(speed[name] for name in ("samba", "samba-fifo", "samba-parallel"))
 
 
-def chain() -> Rules:
+def chain():
     return board({"A": 8, "B": 5, "C": 4, "D": 3, "E": 1}, {"a": "y", "c": "z", "d": "[y, z]"})
 
 
-def loads(line: VirtualLine, why: Why) -> list[str]:
+def loads(line, why):
     return [load.expert for load in line.loads if load.why is why]
 
 
-def test_hobbit_loads_the_next_layer_while_an_image_runs() -> None:
+def test_hobbit_loads_the_next_layer_while_an_image_runs():
     rules = board({"A": 8, "B": 5, "C": 4}, {"a": "y"})
     line = line_of(rules, 24, strategy="hobbit", costs={"a": cost(per_image_s=3)})
     images = [(10.0 + 10 * number, letter) for number, letter in enumerate("ABCA")]
@@ -75,7 +71,7 @@ def test_hobbit_loads_the_next_layer_while_an_image_runs() -> None:
     assert loads(line, Why.SPECULATIVE) == ["y"]
 
 
-def test_duoserve_loads_what_followed_before() -> None:
+def test_duoserve_loads_what_followed_before():
     line = line_of(board({"A": 4, "B": 3, "C": 2, "D": 1}), 24, strategy="duoserve")
     for at_s, letter in enumerate("CDCDC"):
         arrive(line, 10.0 + 5 * at_s, letter)
@@ -93,7 +89,7 @@ def test_duoserve_loads_what_followed_before() -> None:
     assert loads(line, Why.SPECULATIVE) == ["d"]
 
 
-def test_expertflow_gives_up_a_wrong_guess_first_and_a_foreseen_expert_last() -> None:
+def test_expertflow_gives_up_a_wrong_guess_first_and_a_foreseen_expert_last():
     rules = board({"A": 9, "B": 8, "C": 1}, {"a": "y"})
     line = line_of(rules, 34, strategy="expertflow", costs={"a": cost(per_image_s=3.0)}, findings={(0, "a"): "bad"})
     inspect(line, (10.0, "A"), (20.0, "B"), (30.0, "C"))
@@ -101,7 +97,7 @@ def test_expertflow_gives_up_a_wrong_guess_first_and_a_foreseen_expert_last() ->
     assert [what for _, what in log_of(line, after=30.0)][:1] == ["cpu0 evict y"]
 
 
-def test_emoe_runs_first_what_has_least_slack_with_its_path() -> None:
+def test_emoe_runs_first_what_has_least_slack_with_its_path():
     rules = board({"A": 4, "B": 3, "C": 2}, {"b": "y"})
     line = line_of(rules, 54, strategy="emoe", costs={"a": cost(per_image_s=3.0)})
     line.arrive(10.0, "A")
@@ -114,12 +110,12 @@ def test_emoe_runs_first_what_has_least_slack_with_its_path() -> None:
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_guess_never_has_a_waiting_expert_leave_and_every_image_is_answered(name: str) -> None:
+def test_a_guess_never_has_a_waiting_expert_leave_and_every_image_is_answered(name):
     for seed in range(12):
         dice = random.Random(seed)
         costs = {expert: cost(weights_bytes=dice.randint(1, 20)) for expert in chain().experts}
         plan = pools_of(dice.randint(1, 3), dice.randint(30, 60), 4)
-        rejected: dict[tuple[int, str], str] = {(n, e): "bad" for n in range(25) for e in costs if dice.random() < 0.2}
+        rejected = {(n, e): "bad" for n in range(25) for e in costs if dice.random() < 0.2}
         line = VirtualLine(chain(), costs, plan, strategy=name, evict_s=0.2, findings=rejected)
         for _ in range(25):
             line.arrive(dice.choice([0, 0.5, 1, 2, 10.0]), dice.choice("ABCDE"))
@@ -127,7 +123,7 @@ def test_a_guess_never_has_a_waiting_expert_leave_and_every_image_is_answered(na
         assert [result.error for result in line.results.values()] == [None] * 25
 
 
-def test_a_first_expert_that_came_on_demand_and_is_leaving_is_not_loaded_at_the_same_time() -> None:
+def test_a_first_expert_that_came_on_demand_and_is_leaving_is_not_loaded_at_the_same_time():
     line = line_of(chain(), 30, executors=2, strategy="duoserve", evict_s=0.5)
     inspect(line, (1.0, "D"), (1.5, "A"))
     assert len(line.results) == 2
@@ -138,13 +134,13 @@ class Undecided(NextGroups):
 
     asked = 0
 
-    def ahead(self, executor: Executor, world: World, now: float) -> Iterator[str]:
+    def ahead(self, executor, world, now):
         self.asked += 1
         assert self.asked < 50, "two guesses replace each other for ever"
         yield from (expert for expert in "bc" if expert not in executor.pool)
 
 
-def test_two_guesses_do_not_replace_each_other_while_nothing_new_is_known() -> None:
+def test_two_guesses_do_not_replace_each_other_while_nothing_new_is_known():
     undecided = replace(COSERVE, name="undecided", prefetch=Undecided)
     line = line_of(board({"A": 4, "B": 3, "C": 2}), 14, strategy=undecided)
     inspect(line, (10.0, "A"))

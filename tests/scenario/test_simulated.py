@@ -6,18 +6,16 @@ from dataclasses import replace
 import pytest
 import yaml
 from boxes import boxes
-from cases import Case, cases
+from cases import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import ENGINE, board, line_of
 from tables import with_slow_rows
 from thorough import THOROUGH
 
-from coe.board.rules import Rules
 from coe.core import Request
 from coe.lab.machine import Configuration, SimulatedMachine
 from coe.lab.preset import FOLDER
-from coe.lab.rows import Row
 from coe.lab.simulated import PlannedBox, contender, run_plan, simulated_run
 from coe.lab.workloads.workload import Workload, placement, task
 from coe.scheduler.strategies import names
@@ -28,7 +26,7 @@ LATE_S = st.sampled_from([0.0, 0.0, 7.3, 1000.0])
 
 @given(st.data(), cases(), st.sampled_from(names()), LATE_S, st.integers(0, 9))
 @settings(max_examples=25 * THOROUGH, deadline=None)
-def test_no_row_beats_its_own_bound(data: st.DataObject, case: Case, name: str, late_s: float, seed: int) -> None:
+def test_no_row_beats_its_own_bound(data, case, name, late_s, seed):
     """Several devices, copies, a host cache, speeds; requests may begin late, as in a recorded day."""
     box = data.draw(boxes(case))
     arrivals = [Arrival(late_s + at_s, Request(i, component)) for i, (at_s, component) in enumerate(case.arrivals)]
@@ -44,7 +42,7 @@ def test_no_row_beats_its_own_bound(data: st.DataObject, case: Case, name: str, 
     assert row.p50_s <= row.p99_s <= row.makespan_s + slack_s
 
 
-def test_a_bound_counts_from_the_first_request_as_a_makespan_does() -> None:
+def test_a_bound_counts_from_the_first_request_as_a_makespan_does():
     """A day's recording may begin at any time."""
     day = task("A1", requests=50)
     late = replace(day, arrivals=[Arrival(3600 + one.at_s, one.request) for one in day.arrivals])
@@ -62,7 +60,7 @@ TWO = Configuration({"cuda": 2, "cuda:1": 2}, {"cuda": 0.75, "cuda:1": 0.75})
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> SimulatedMachine:
+def machine(tmp_path_factory):
     """The paper's box with a second GPU."""
     box = yaml.safe_load((FOLDER / "numa-rtx3080ti.yaml").read_text(encoding="utf-8"))
     box["memories"]["device 1"] = box["memories"]["device"]
@@ -73,7 +71,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> SimulatedMachine:
 
 
 @pytest.mark.parametrize("name", ["late-binding", "coserve"])
-def test_a_second_gpu_brings_its_memory_and_its_speed(machine: SimulatedMachine, name: str) -> None:
+def test_a_second_gpu_brings_its_memory_and_its_speed(machine, name):
     day = task("A1", requests=300)
     one, two = (simulated_run(machine, day, contender(name), configuration=asked) for asked in (ONE, TWO))
     assert (two.images, two.errors) == (300, 0)
@@ -84,7 +82,7 @@ def test_a_second_gpu_brings_its_memory_and_its_speed(machine: SimulatedMachine,
 # The strategies of the engine
 
 
-def long_tail(seed: int) -> Rules:
+def long_tail(seed):
     """Twelve components with a long tail of counts; every third goes on to one of two shared experts."""
     names = "ABCDEFGHIJKL"
     counts = {name: 24 / (1 + index) for index, name in enumerate(names)}
@@ -92,7 +90,7 @@ def long_tail(seed: int) -> Rules:
     return board(counts, follows)
 
 
-def switches(name: str, seed: int) -> int:
+def switches(name, seed):
     """Loads after the start, for 300 images that come faster than they can be inspected."""
     rules, random_ = long_tail(seed), random.Random(seed)
     line = line_of(rules, 54, executors=2, strategy=name)
@@ -105,7 +103,7 @@ def switches(name: str, seed: int) -> int:
 
 
 @pytest.mark.parametrize(("seed", "known"), [(1, (25, 15)), (2, (27, 17)), (3, (16, 16)), (4, (24, 17))])
-def test_switches_are_known_and_late_binding_has_fewer(seed: int, known: tuple[int, int]) -> None:
+def test_switches_are_known_and_late_binding_has_fewer(seed, known):
     """Not on every small board: it makes room ahead, so that the disk need not wait, and that may be a load more."""
     assert tuple(switches(name, seed) for name in ENGINE) == known
 
@@ -127,7 +125,7 @@ GOLDEN = {
 """By box, task, order, and number of images, in the order of `ENGINE`: first the beginning of a task."""
 
 
-def check(row: Row, requests: int) -> None:
+def check(row, requests):
     """Prove what holds of any run."""
     assert (row.images, row.errors) == (requests, 0)
     assert row.lower_bound_makespan_s is not None
@@ -141,7 +139,7 @@ def check(row: Row, requests: int) -> None:
 
 # Whole tasks take ten times as long, and `make test-all` runs most of them.
 @pytest.mark.parametrize(("device", "name", "order", "images"), with_slow_rows(GOLDEN, fast=2), ids=str)
-def test_switches_are_what_they_were(device: str, name: str, order: str, images: int) -> None:
+def test_switches_are_what_they_were(device, name, order, images):
     machine, workload = SimulatedMachine(device), task(name, order=order, requests=images, seed=0)
     coserve, late = rows = [simulated_run(machine, workload, contender(chosen), seed=0) for chosen in ENGINE]
     for row in rows:
@@ -153,7 +151,7 @@ def test_switches_are_what_they_were(device: str, name: str, order: str, images:
 
 
 @pytest.mark.parametrize(("foreseen", "switches", "ahead"), [("parts", 117, 117), ("none", 216, 0)])
-def test_switches_at_a_trickle_are_what_they_were(foreseen: str, switches: int, ahead: int) -> None:
+def test_switches_at_a_trickle_are_what_they_were(foreseen, switches, ahead):
     """900 images of board A, one every 200 ms."""
     workload = task("A1", order="boards", requests=900, every_s=0.2, seed=0)
     parts = placement(workload.board, seed=0)

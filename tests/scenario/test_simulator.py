@@ -8,7 +8,7 @@ from coe.core import Request
 from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
-from coe.scheduler.events import Command, Event, Evict, Load, Reply, Run
+from coe.scheduler.events import Evict, Load, Reply, Run
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.strategies import strategy
 from coe.sim.agenda import Arrival
@@ -37,10 +37,10 @@ GPU = Cost(per_image_s=1, base_s=0, load_s=3, weights_bytes=10, activation_bytes
 class Log:
     """Writes a timetable."""
 
-    def __init__(self) -> None:
-        self.lines: list[tuple[float, str]] = []
+    def __init__(self):
+        self.lines = []
 
-    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+    def observe(self, event, commands, now, control_s=0.0):
         for command in commands:
             match command:
                 case Run():
@@ -52,16 +52,14 @@ class Log:
                 case Reply():
                     self.note(now, f"reply {command.result.request.id}")
 
-    def span(self, device: str | None, what: str, begin_s: float, end_s: float) -> None:
+    def span(self, device, what, begin_s, end_s):
         self.note(begin_s, f"{'disk' if device is None else f'copy {device}'}: {what} until {end_s:g}")
 
-    def note(self, now: float, what: str) -> None:
+    def note(self, now, what):
         self.lines.append((round(now, 6), what))
 
 
-def simulate(
-    plan: Plan, cost: dict[str, Cost], arrivals: list[tuple[float, str]], *, name: str = "coserve", **options: object
-) -> tuple[Log, Recorder]:
+def simulate(plan, cost, arrivals, *, name="coserve", **options):
     costs = CostTable({(device, expert): one for device, one in cost.items() for expert in "abc"})
     controller = Controller(router=BOARD.router, graph=BOARD.graph, costs=costs, plan=plan, strategy=strategy(name))
     log, recorder = Log(), Recorder(controller.pools)
@@ -74,7 +72,7 @@ def simulate(
     return log, recorder
 
 
-def plan_of(*pools: tuple[str, str, int], cache_bytes: int = 0) -> Plan:
+def plan_of(*pools, cache_bytes=0):
     return Plan(
         tuple(PoolSpec(id, device, size, 1) for id, device, size in pools),
         tuple(ExecutorSpec(id, device, id) for id, device, _ in pools),
@@ -82,7 +80,7 @@ def plan_of(*pools: tuple[str, str, int], cache_bytes: int = 0) -> Plan:
     )
 
 
-def test_a_load_passes_the_disk_and_then_the_lane_while_the_disk_reads_on() -> None:
+def test_a_load_passes_the_disk_and_then_the_lane_while_the_disk_reads_on():
     log, recorder = simulate(
         plan_of(("g0", "gpu", 11), ("g1", "gpu", 11)), {"gpu": GPU}, [(0, "C"), (0, "A"), (0, "C")]
     )
@@ -109,7 +107,7 @@ def test_a_load_passes_the_disk_and_then_the_lane_while_the_disk_reads_on() -> N
     assert recorder.metrics().switches == recorder.metrics().disk_loads == 2
 
 
-def test_what_the_host_has_a_copy_of_is_not_read_from_disk() -> None:
+def test_what_the_host_has_a_copy_of_is_not_read_from_disk():
     log, recorder = simulate(
         plan_of(("g0", "gpu", 11), cache_bytes=10), {"gpu": GPU}, [(0, "A"), (0, "B"), (0, "A"), (0, "B")], name="samba"
     )
@@ -141,7 +139,7 @@ def test_what_the_host_has_a_copy_of_is_not_read_from_disk() -> None:
     assert (seen.switches, seen.disk_loads) == (3, 2)
 
 
-def test_executors_share_their_device() -> None:
+def test_executors_share_their_device():
     cpu = Cost(per_image_s=1, base_s=0, load_s=1, weights_bytes=10, activation_bytes=1)
     plan, arrivals = plan_of(("c0", "cpu", 11), ("c1", "cpu", 11)), [(0.0, "A"), (0.5, "B")]
     alone, _ = simulate(plan, {"cpu": cpu}, arrivals)
@@ -150,7 +148,7 @@ def test_executors_share_their_device() -> None:
     assert shared.lines[2:] == [(0, "c0 run a x1"), (0.5, "c1 run b x1"), (1.5, "reply 0"), (2.0, "reply 1")]
 
 
-def test_the_oracle_says_the_same_whatever_was_asked_before_and_follows_the_shares() -> None:
+def test_the_oracle_says_the_same_whatever_was_asked_before_and_follows_the_shares():
     forward, backward = SampledOracle(BOARD, seed=1), SampledOracle(BOARD, seed=1)
     requests = [Request(number, "A") for number in range(4000)]
     said = [forward.find(request, "a").label for request in requests]
@@ -159,7 +157,7 @@ def test_the_oracle_says_the_same_whatever_was_asked_before_and_follows_the_shar
     assert said != [SampledOracle(BOARD, seed=2).find(request, "a").label for request in requests]
 
 
-def test_a_copy_that_is_still_being_read_is_waited_for() -> None:
+def test_a_copy_that_is_still_being_read_is_waited_for():
     gpu = replace(GPU, per_image_s=0.5)
     pools = plan_of(("g0", "gpu", 11), ("g1", "gpu", 11), cache_bytes=10)
     log, recorder = simulate(pools, {"gpu": gpu}, [(0, "A"), (0, "A"), (3.2, "C"), (3.2, "C")], name="samba-parallel")
@@ -178,7 +176,7 @@ def test_a_copy_that_is_still_being_read_is_waited_for() -> None:
     assert recorder.metrics().disk_loads == 2
 
 
-def test_a_cache_that_begins_empty_fills_with_what_is_read() -> None:
+def test_a_cache_that_begins_empty_fills_with_what_is_read():
     plan = plan_of(("g0", "gpu", 11), ("g1", "gpu", 21), cache_bytes=30)
     _, recorder = simulate(plan, {"gpu": GPU}, [(0, component) for component in "BAABBAAB"], name="samba-parallel")
     seen = recorder.metrics()

@@ -3,13 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from cases import LINE, Case, Chosen, cases, watch
+from cases import LINE, cases, watch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lines import board, cost, inspect, line_of, log_of, stopping
 from thorough import THOROUGH
 
-from coe.board.rules import Rules
 from coe.core import Verdict
 from coe.errors import RulesError
 from coe.inspector.precision import VariantChoice, apply_choice
@@ -18,12 +17,12 @@ from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.testing import VirtualLine, rules_from
 
 
-def fan() -> Rules:
+def fan():
     """Component A: expert a, and after it both x and y must pass; x stays resident, y must be loaded."""
     return board({"A": 3, "X": 2}, {"a": "[x, y]"})
 
 
-def test_a_stage_of_an_ng_image_is_withdrawn_before_it_runs() -> None:
+def test_a_stage_of_an_ng_image_is_withdrawn_before_it_runs():
     timetables = {}
     for word, rules in {"goes on": fan(), "stops": stopping(fan())}.items():
         line = line_of(rules, 24, findings={(0, "x"): "bad"})
@@ -42,7 +41,7 @@ def test_a_stage_of_an_ng_image_is_withdrawn_before_it_runs() -> None:
     }
 
 
-def test_a_stage_that_runs_is_awaited_and_its_finding_is_in_the_result() -> None:
+def test_a_stage_that_runs_is_awaited_and_its_finding_is_in_the_result():
     line = line_of(stopping(fan()), 34, executors=2, strategy="samba-parallel", findings={(0, "x"): "bad"})
     inspect(line, (10.0, "A"))
     result = line.results[0]
@@ -51,7 +50,7 @@ def test_a_stage_that_runs_is_awaited_and_its_finding_is_in_the_result() -> None
     assert {finding.expert for finding in result.findings} >= {"a", "x"}
 
 
-def test_images_that_are_not_ng_are_looked_at_to_the_end() -> None:
+def test_images_that_are_not_ng_are_looked_at_to_the_end():
     line = line_of(stopping(fan()), 44)
     inspect(line, (10.0, "AA"))
     assert [[finding.expert for finding in result.findings] for result in line.results.values()] == [
@@ -60,21 +59,21 @@ def test_images_that_are_not_ng_are_looked_at_to_the_end() -> None:
 
 
 @pytest.mark.parametrize("first", ["x", "y"])
-def test_ng_counts_whichever_branch_came_first_even_if_the_other_branch_failed(first: str) -> None:
+def test_ng_counts_whichever_branch_came_first_even_if_the_other_branch_failed(first):
     other = {"x": "y", "y": "x"}[first]
     line = line_of(stopping(fan()), 44, findings={(0, first): "bad"}, bad_stages=frozenset({(0, other)}))
     inspect(line, (10.0, "A"))
     assert (line.results[0].verdict, line.results[0].error) == (Verdict.NG, None)
 
 
-def test_a_stage_in_a_hurry_is_withdrawn_too() -> None:
+def test_a_stage_in_a_hurry_is_withdrawn_too():
     line = line_of(stopping(fan()), 24, strategy="late-binding", findings={(0, "x"): "bad"}, max_wait_s=0.1)
     inspect(line, (10.0, "A"))
     assert line.results[0].verdict is Verdict.NG
     assert "cpu0 run y x1" not in [what for _, what in line.log]
 
 
-def test_a_stage_that_a_lost_device_gave_back_is_not_queued_again_for_an_ng_image() -> None:
+def test_a_stage_that_a_lost_device_gave_back_is_not_queued_again_for_an_ng_image():
     rules = stopping(fan())
     costs = {expert: cost() for expert in rules.experts} | {"x": cost(per_image_s=5.0), "y": cost(per_image_s=3.0)}
     plan = Plan(
@@ -93,7 +92,7 @@ def test_a_stage_that_a_lost_device_gave_back_is_not_queued_again_for_an_ng_imag
     ]
 
 
-def test_the_key_is_a_word_of_the_rules_and_survives_what_is_made_of_them() -> None:
+def test_the_key_is_a_word_of_the_rules_and_survives_what_is_made_of_them():
     text = "board: b\nstop_at_ng: true\nexperts:\n  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}\n"
     rules = rules_from(text + "components:\n  A: {inspect: a}\n")
     assert rules.components["A"].stop_at_ng
@@ -106,7 +105,7 @@ def test_the_key_is_a_word_of_the_rules_and_survives_what_is_made_of_them() -> N
 
 @given(cases(), LINE, st.data())
 @settings(max_examples=14 * THOROUGH)
-def test_verdicts_are_those_of_a_board_that_goes_on(case: Case, chosen: Chosen, data: st.DataObject) -> None:
+def test_verdicts_are_those_of_a_board_that_goes_on(case, chosen, data):
     going_on = case.line(*chosen)
     going_on.run()
     bad_stages = frozenset[tuple[int, str]]()

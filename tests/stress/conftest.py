@@ -9,7 +9,7 @@ import pytest
 SEED = int(os.environ.get("COE_STRESS_SEED", "1"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     for item in items:
         if Path(item.path).parent == Path(__file__).parent:
             item.add_marker(pytest.mark.stress)
@@ -17,7 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def chance(request: pytest.FixtureRequest) -> random.Random:
+def chance(request):
     """Random numbers of a test, the same for the same seed whichever tests run before."""
     print(f"seed: {SEED}")
     return random.Random(f"{SEED} {request.node.name}")

@@ -10,7 +10,6 @@ import threading
 import time
 from contextlib import suppress
 from itertools import pairwise
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -18,7 +17,7 @@ import yaml
 from lamp import lamp_board
 
 from coe.serve.database import board_rows, states, views
-from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.connecting import open_database
 from coe.serve.enums import Process
 
 BOARDS, PLACES, KILLS, VANISHES = 120, 5, 6, 3
@@ -26,7 +25,7 @@ SHARE = threading.Lock()
 """Held by a writer while it writes a piece, and by whoever takes the share away."""
 
 
-def write_boards(folder: Path, number: int, seed: str, written: set[str]) -> None:
+def write_boards(folder, number, seed, written):
     """Write every third board, in slow pieces, into reserved files and under the names of uploads."""
     chance = random.Random(seed)
     for board in range(number, BOARDS, 3):
@@ -53,14 +52,14 @@ def write_boards(folder: Path, number: int, seed: str, written: set[str]) -> Non
                     os.replace(upload, path)
 
 
-def kill_gate(database: Database) -> None:
+def kill_gate(database):
     beat = database.read(states.heartbeats).get(Process.WEB)
     if beat is not None and beat.pid:
         with suppress(ProcessLookupError):  # it is being started again
             os.kill(beat.pid, signal.SIGKILL)
 
 
-def test_each_picture_is_handed_in_once(tmp_path: Path, chance: random.Random) -> None:
+def test_each_picture_is_handed_in_once(tmp_path, chance):
     into, done, away = tmp_path / "in", tmp_path / "done", tmp_path / "away"
     into.mkdir()
     rules, store = lamp_board(tmp_path)
@@ -72,7 +71,7 @@ def test_each_picture_is_handed_in_once(tmp_path: Path, chance: random.Random) -
     folder = {"path": str(into), "done": str(done), "recipe": "lamps", "settle_s": 0.5, "quiet_s": 3}
     settings = yaml.safe_load(config.read_text()) | {"listen": {"port": 0}, "folders": {"camera": folder}}
     config.write_text(yaml.safe_dump(settings), encoding="utf-8")
-    written: set[str] = set()
+    written = set()
     writers = [
         threading.Thread(target=write_boards, args=(into, number, f"{chance.random()}", written)) for number in range(3)
     ]

@@ -34,7 +34,7 @@ def test_a_flood_is_answered_to_the_last_image_in_bounded_memory(tiny, chance):
             pass
         before = psutil.Process().memory_info().rss
 
-        def flood(place: int) -> None:
+        def flood(place):
             pictures = (
                 Picture(frames[(place + number) % len(frames)], "ABC"[number % 3], serial=f"{place}-{number // 50}")
                 for number in range(IMAGES // PRODUCERS)
@@ -80,7 +80,7 @@ class Life(NamedTuple):
     left: tuple[int, int]
 
 
-def held_bytes() -> int:
+def held_bytes():
     """Return what somebody holds of the heap. Unlike the process's size it does not waver with what the heap keeps."""
     heap_of = ctypes.CDLL(None).mallinfo2
     heap_of.restype = _Heap
@@ -94,7 +94,7 @@ def test_lines_that_are_opened_and_closed_leave_no_memory_threads_or_descriptors
 
     process = psutil.Process()
 
-    def life() -> Life:
+    def life():
         with Inspector(board, store=store, memory="75MB", profile=None) as line:
             assert sum(result.error is None for result in line.stream(pictures)) == len(pictures)
         del line
@@ -115,6 +115,6 @@ def test_lines_that_are_opened_and_closed_leave_no_memory_threads_or_descriptors
 
 
 @pytest.fixture(autouse=True)
-def _quiet_machine() -> None:
+def _quiet_machine():
     gc.collect()
     give_memory_back()

@@ -6,12 +6,10 @@ once more when what the heap holds free has been given back.
 """
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -40,11 +38,11 @@ class Samples:
     most: int = 0
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
+    def taken(self):
         """Sample while the block runs."""
         ended, process = threading.Event(), psutil.Process()
 
-        def sample() -> None:
+        def sample():
             while not ended.wait(0.01):
                 self.most = max(self.most, process.memory_info().rss)
 
@@ -57,7 +55,7 @@ class Samples:
             thread.join()
 
 
-def board_of(kind: str, size: int, folder: Path) -> tuple[Path, Store]:
+def board_of(kind, size, folder):
     """Make a board of experts of the same random weights, each a file of its own for the line, prepared in int8."""
     store, chance = Store(folder / "store"), np.random.default_rng(1)
     pictures = []
@@ -91,9 +89,7 @@ def board_of(kind: str, size: int, folder: Path) -> tuple[Path, Store]:
 
 
 @pytest.mark.parametrize("heaps", ["1", None], ids=["one heap, as commands have it", "a heap for each thread"])
-def test_memory_is_flat_over_switches_and_within_the_budget(
-    heaps: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_is_flat_over_switches_and_within_the_budget(heaps, tmp_path, monkeypatch):
     monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
     if heaps is not None:
         monkeypatch.setenv("MALLOC_ARENA_MAX", heaps)
@@ -101,18 +97,18 @@ def test_memory_is_flat_over_switches_and_within_the_budget(
         fresh.submit(switch, tmp_path, SWITCHES).result()
 
 
-def switch(folder: Path, switches: int) -> None:
+def switch(folder, switches):
     """Switch experts, and compare the memory of this process with the budget."""
     kind, size = "narrow", 64
     board, store = board_of(kind, size, folder)
     picture = np.random.default_rng(2).integers(0, 256, (size, size, 3), np.uint8)
 
-    def ask(line: Inspector, number: int) -> None:
+    def ask(line, number):
         result = line.submit(picture, f"C{number % EXPERTS}").result(60)
         assert result.error is None
         assert result.findings[0].variant == "int8"
 
-    def opened(memory: int) -> Inspector:
+    def opened(memory):
         return Inspector(
             board,
             store=store.root,
@@ -149,7 +145,7 @@ def switch(folder: Path, switches: int) -> None:
     assert left < 2 * file.bytes  # less than two experts of the six
 
 
-def held_bytes() -> int:
+def held_bytes():
     """Return the resident set without what the heap holds free."""
     give_memory_back()
     return int(psutil.Process().memory_info().rss)

@@ -2,12 +2,10 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -17,7 +15,7 @@ KILLS = 50
 
 
 @pytest.fixture
-def folder(tmp_path, chance) -> Path:
+def folder(tmp_path, chance):
     """Pictures of three components on many boards, some damaged; enough to be killed in many places."""
     for number in range(2400):
         board = tmp_path / "images" / f"SN{number // 12}"
@@ -30,9 +28,9 @@ def folder(tmp_path, chance) -> Path:
     return tmp_path / "images"
 
 
-def rows(out: Path) -> dict[str, dict]:
+def rows(out):
     """Give the rows by image, without what a clock decides; each image must be there once."""
-    found: dict[str, dict] = {}
+    found = {}
     for line in (out / "results.jsonl").read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         del row["latency_s"]
@@ -44,7 +42,7 @@ def rows(out: Path) -> dict[str, dict]:
     return found
 
 
-def same(one: dict, other: dict) -> bool:
+def same(one, other):
     """Tell whether two rows say the same: verdict, labels and error exactly, scores but for a thousandth."""
     scores = zip(one.pop("findings"), other.pop("findings"), strict=True)
     return one == other and all(
@@ -53,7 +51,7 @@ def same(one: dict, other: dict) -> bool:
     )
 
 
-def test_a_run_that_is_killed_fifty_times_ends_like_one_that_was_not(tiny, folder, tmp_path, chance: random.Random):
+def test_a_run_that_is_killed_fifty_times_ends_like_one_that_was_not(tiny, folder, tmp_path, chance):
     board, store = tiny
     command = [
         *(
@@ -96,7 +94,7 @@ def test_a_run_that_is_killed_fifty_times_ends_like_one_that_was_not(tiny, folde
         assert summaries[0][part] == summaries[1][part]
 
 
-def _wait_for_work(process: subprocess.Popen, out: Path, chance: random.Random) -> None:
+def _wait_for_work(process, out, chance):
     """Wait until the process has written some more results, or for some other moment of its life."""
     if chance.random() < 0.2:
         time.sleep(chance.uniform(0.0, 4.0))

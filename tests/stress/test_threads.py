@@ -6,18 +6,16 @@ import threading
 from collections import Counter
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
 from coe import Inspector
-from coe.core import Expert, Finding, Result
+from coe.core import Result
 from coe.errors import DeviceFull, LineClosed, LineFull, StoreError
 from coe.inspector import line_devices
 from coe.runtime.cpu import CpuDevice
-from coe.scheduler.costs import CostTable
 from coe.testing import Experiment
 
 THREADS, SUBMITS, LINES = 8, 500, 5
@@ -28,18 +26,18 @@ class Faulty(CpuDevice):
 
     chance = random.Random(0)
 
-    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
+    def load(self, pool, expert, *, keep_copy=False, body=False):
         if self.chance.random() < 0.02:
             raise self.chance.choice([StoreError("the disk says no"), DeviceFull("no room"), ValueError("a bug")])
         super().load(pool, expert, keep_copy=keep_copy)
 
-    def run(self, executor: str, pool: str, expert: Expert, images: list) -> list[Finding]:
+    def run(self, executor, pool, expert, images):
         if self.chance.random() < 0.02:
             raise self.chance.choice([RuntimeError("a kernel failed"), MemoryError(), SystemExit(3)])
         return super().run(executor, pool, expert, images)
 
 
-def faulty_devices(*arguments: object, **options: object) -> dict:
+def faulty_devices(*arguments, **options):
     return line_devices.make(*arguments, **options, makers={"cpu": Faulty})
 
 
@@ -53,13 +51,13 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def costs(tiny) -> CostTable:
+def costs(tiny):
     board, store = tiny
     with Inspector(board, store=store, memory="75MB", profile=None) as line:
         return line.costs
 
 
-def images_of(chance: random.Random, folder: Path) -> list[object]:
+def images_of(chance, folder):
     pixels = np.frombuffer(chance.randbytes(48 * 40 * 3), np.uint8).reshape(48, 40, 3)
     path = folder / "picture.png"
     cv2.imwrite(str(path), pixels)
@@ -117,7 +115,7 @@ def test_threads_that_submit_to_a_line_that_fails_and_closes_hear_of_every_image
     assert threading.active_count() == before, f"threads are left: {threading.enumerate()}"
 
 
-def use(line: Inspector, told: Told, images: list, seed: float, from_asyncio: bool) -> None:
+def use(line, told, images, seed, from_asyncio):
     """Submit, from a thread or from a loop of asyncio that calls some of its waits off again."""
     chance = random.Random(seed)
     if from_asyncio:
@@ -130,8 +128,8 @@ def use(line: Inspector, told: Told, images: list, seed: float, from_asyncio: bo
             told.refused[type(error).__name__] += 1
 
 
-async def _await_all(line: Inspector, told: Told, images: list, chance: random.Random) -> None:
-    async def one() -> None:
+async def _await_all(line, told, images, chance):
+    async def one():
         try:
             result = await asyncio.wait_for(
                 line.inspect(chance.choice(images), chance.choice("AABC?")), chance.choice([0.001, 0.05, 600.0])
@@ -141,7 +139,7 @@ async def _await_all(line: Inspector, told: Told, images: list, chance: random.R
         except (LineClosed, LineFull) as error:
             told.refused[type(error).__name__] += 1
         else:
-            answered: Future[Result] = Future()
+            answered = Future()
             answered.set_result(result)
             told.accepted.append(answered)
 

@@ -24,7 +24,7 @@ SHARE = threading.Lock()
 """Held by a writer while it writes a piece, and by whoever takes the share away."""
 
 
-def content(chance: random.Random, ending: str) -> tuple[bytes, str]:
+def content(chance, ending):
     """Give a picture that is bright or dark, and its verdict."""
     bright = chance.random() < 0.7
     noise = np.frombuffer(chance.randbytes(40 * 40 * 3), np.uint8).reshape(40, 40, 3) // 16
@@ -37,13 +37,13 @@ def content(chance: random.Random, ending: str) -> tuple[bytes, str]:
 class Writer(threading.Thread):
     """Writes every third picture in a way of its own, some of them twice, and notes the last verdict of each."""
 
-    def __init__(self, number: int, folder: Path, seed: str) -> None:
+    def __init__(self, number, folder, seed):
         super().__init__()
         self.number, self.folder, self.chance = number, folder, random.Random(seed)
-        self.verdicts: dict[str, str] = {}
-        self.error: BaseException | None = None
+        self.verdicts = {}
+        self.error = None
 
-    def run(self) -> None:
+    def run(self):
         try:
             for index in range(self.number, PICTURES, 3):
                 name = f"SN{index // 10}/R{index % 10}__L{self.chance.choice(ENDINGS)}"
@@ -53,7 +53,7 @@ class Writer(threading.Thread):
         except BaseException as error:
             self.error = error
 
-    def write(self, name: str) -> None:
+    def write(self, name):
         data, self.verdicts[name] = content(self.chance, Path(name).suffix)
         path = self.folder / name
         if self.number == 2:
@@ -69,7 +69,7 @@ class Writer(threading.Thread):
                 path.unlink(missing_ok=True)
             self.pieces(path, data, reserve=self.number == 1)
 
-    def pieces(self, path: Path, data: bytes, *, reserve: bool) -> None:
+    def pieces(self, path, data, *, reserve):
         """Write a file in three pieces, now and then with a pause in which it stands still for long."""
         with SHARE:
             path.parent.mkdir(exist_ok=True)
@@ -84,7 +84,7 @@ class Writer(threading.Thread):
                 file.write(data[begin:end])
 
 
-def test_each_picture_has_one_verdict_and_none_is_of_a_torn_file(tmp_path: Path, chance: random.Random) -> None:
+def test_each_picture_has_one_verdict_and_none_is_of_a_torn_file(tmp_path, chance):
     into, away, out, done = (tmp_path / name for name in ("share", "away", "out", "done"))
     into.mkdir()
     board, store = lamp_board(tmp_path)

@@ -1,12 +1,9 @@
 """Kinds of which a test uses the network alone."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 
-from coe.core import Expert, Finding
-from coe.store.kinds import ExpertInput, Image, ModuleKind
+from coe.core import Finding
+from coe.store.kinds import ModuleKind
 
 
 class BareKind(ModuleKind):
@@ -14,10 +11,10 @@ class BareKind(ModuleKind):
 
     task = "classify"
 
-    def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
+    def preprocess(self, image, expert):
         raise NotImplementedError
 
-    def postprocess(self, outputs: Any, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
+    def postprocess(self, outputs, prepared, expert):
         raise NotImplementedError
 
 
@@ -26,11 +23,11 @@ class Multiplying(BareKind):
 
     numbers: int
 
-    def skeleton(self, expert: Expert) -> torch.nn.Module:
+    def skeleton(self, expert):
         return torch.nn.Linear(self.numbers, 1, bias=False)
 
-    def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, module, images):
         return images.float().mean(dim=(1, 2, 3))[:, None] * module.weight[:, :1]
 
-    def postprocess(self, outputs: Any, prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
+    def postprocess(self, outputs, prepared, expert):
         return [Finding(expert.id, expert.variant, "ok", float(score)) for score in outputs[:, 0]]

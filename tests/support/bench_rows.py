@@ -1,10 +1,9 @@
 """What a command of `coe-bench` wrote as JSON to standard output."""
 
 import json
-from typing import Any
 
 
-def rows_of(said: Any) -> list[dict[str, Any]]:
+def rows_of(said):
     """Return the rows of a run that succeeded."""
     assert said.status == 0, said.err
     rows = json.loads(said.out)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-from cases import Case
 from hypothesis import strategies as st
 
 from coe.scheduler.costs import CostTable
@@ -12,7 +11,7 @@ SPEEDS = st.lists(st.sampled_from([0.5, 0.75, 1.0, 1.5, 2.0]), max_size=3)
 
 
 @st.composite
-def boxes(draw: st.DrawFn, case: Case) -> "Box":
+def boxes(draw, case):
     """One to three devices with pools shared or not, lanes, speeds, and memory of the host as a cache."""
     pools, executors, costs, scaling = [], [], {}, {}
     for device in ("gpu", "cpu", "npu")[: draw(st.integers(1, 3))]:
@@ -44,8 +43,8 @@ def boxes(draw: st.DrawFn, case: Case) -> "Box":
 class Box:
     """A plan, its costs and its speeds."""
 
-    def __init__(self, plan: Plan, costs: CostTable, scaling: dict[str, list[float]]) -> None:
+    def __init__(self, plan, costs, scaling):
         self.plan, self.costs, self.scaling = plan, costs, scaling
 
-    def __repr__(self) -> str:
+    def __repr__(self):
         return f"{self.plan} {self.scaling}"

@@ -1,7 +1,6 @@
 """Boards, costs and images as hypothesis draws them, and the lines that inspect them."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -28,26 +27,16 @@ class Case:
     salt: int
 
     @property
-    def max_wait_s(self) -> float:
+    def max_wait_s(self):
         """After half of it an image goes before others, if the strategy looks at ages."""
         return (0.5, 4.0, 600.0)[self.salt % 3]
 
-    def finding(self, request: int, expert: str) -> Finding:
+    def finding(self, request, expert):
         """Whatever the line does, an expert says the same of the same image."""
         dice = hash((self.salt, request, int(expert[1:]))) % 1000
         return Finding(expert, "fp32", LABELS[min(2, dice % 5)] if dice % 7 else "ok", (dice % 11) / 10)
 
-    def line(
-        self,
-        strategy: str,
-        executors: int,
-        spare: int,
-        evict_s: float,
-        *,
-        bad_loads: Mapping[str, int] | None = None,
-        bad_stages: frozenset[tuple[int, str]] = frozenset(),
-        apart: bool = False,
-    ) -> VirtualLine:
+    def line(self, strategy, executors, spare, evict_s, *, bad_loads=None, bad_stages=frozenset(), apart=False):
         """Build a line whose pools hold the largest expert, a batch of one and `spare` bytes more.
 
         If `apart`, each executor is a device of its own, with the id of its pool.
@@ -88,18 +77,18 @@ SCORES = st.sampled_from([0, 0, 0.3])
 
 
 @cache
-def experts_from(first: int, count: int) -> st.SearchStrategy[list[int]]:
+def experts_from(first, count):
     """Up to three experts behind the first; made once, because to make a strategy takes longer than to draw from it."""
     return st.lists(st.sampled_from(range(first, count)), unique=True, max_size=3)
 
 
 @cache
-def steps_of(expert: int) -> st.SearchStrategy[str]:
+def steps_of(expert):
     return st.sampled_from([f"e{expert}", f"{{inspect: e{expert}, min_score: 0.5}}"])
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
+def cases(draw):
     count = draw(st.integers(2, 12))
     lines, followed = ["board: b", "experts:"], set()
     for index in range(count):
@@ -147,11 +136,11 @@ Chosen = tuple[str, int, int, float]
 LINE = st.tuples(st.sampled_from(ENGINE), st.integers(1, 3), st.integers(0, 90), st.sampled_from([0.0, 0.2, 2.0]))
 
 
-def watch(line: VirtualLine) -> VirtualLine:
+def watch(line):
     """Let the line prove after each event that nobody idles without a reason."""
     check = line.controller.check
 
-    def watched(*, idle: bool = False) -> None:
+    def watched(*, idle=False):
         check(idle=idle)
         executors = list(line.controller.executors.values())
         for executor in executors:
@@ -166,5 +155,5 @@ def watch(line: VirtualLine) -> VirtualLine:
     return line
 
 
-def answers(line: VirtualLine) -> dict[int, tuple[object, ...]]:
+def answers(line):
     return {number: (result.verdict, result.error is None, result.findings) for number, result in line.results.items()}

@@ -1,14 +1,11 @@
 """Experts with a common trunk: as if fine-tuned from one network whose first layers were frozen."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from built_once import Build, linked_copy
+from built_once import linked_copy
 
 from coe.core import Expert
 from coe.store import bodies, kinds, skeletons
-from coe.store.blob_format import Variant
 from coe.store.manifest import Agreement
 from coe.store.store import Store
 from coe.store.variants import put
@@ -36,7 +33,7 @@ IDS = [f"trunk/{name}" for name in "abcd"]
 LABELS = {"a": ("ok", "bad"), "b": ("ok", "bad"), "c": ("ok", "bad", "worse"), "d": ("ok", "bad")}
 
 
-def weights(name: str) -> dict[str, torch.Tensor]:
+def weights(name):
     """Return the trained tensors of an expert; statistics of batch norms differ from their initial values."""
     kind = kinds.resolve("narrow")
     assert isinstance(kind, kinds.ModuleKind)
@@ -52,7 +49,7 @@ def weights(name: str) -> dict[str, torch.Tensor]:
     return state
 
 
-def fill(folder: Path, *prepared: Variant) -> Store:
+def fill(folder, *prepared):
     """Put the experts of the board into a store in a folder, with blobs of the variants named; and its file there."""
     (folder / "trunk.yaml").write_text(BOARD, encoding="utf-8")
     store = Store(folder / "store")
@@ -69,23 +66,23 @@ def fill(folder: Path, *prepared: Variant) -> Store:
     return store
 
 
-def share(store: Store, *ids: str) -> None:
+def share(store, *ids):
     """Divide experts, or all three with the common trunk, as trainings that froze it do."""
     for id in ids or IDS[:3]:
         bodies.divide_frozen(store, store.manifest(id), TRUNK)
 
 
 @pytest.fixture(scope="session")
-def prepared_trunk(built_once: Build) -> Path:
+def prepared_trunk(built_once):
     """A store of whole experts with a common trunk, in two variants; do not change it."""
     return built_once("trunk", lambda folder: fill(folder, "fp32", "q8")) / "store"
 
 
 @pytest.fixture(scope="session")
-def shared_trunk(prepared_trunk: Path, built_once: Build) -> Path:
+def shared_trunk(prepared_trunk, built_once):
     """The same experts, three with one body, as their trainings would have left them; do not change them."""
 
-    def make(folder: Path) -> None:
+    def make(folder):
         share(Store(linked_copy(prepared_trunk, folder / "store")))
 
     return built_once("shared-trunk", make) / "store"

@@ -36,14 +36,14 @@ class Part:
     level: int
 
     @property
-    def width(self) -> int:
+    def width(self):
         return self.left + round((self.contacts - 1) * self.pitch) + self.wide + self.right
 
     @property
-    def height(self) -> int:
+    def height(self):
         return 2 * self.top + self.rows * self.long + (self.rows - 1) * self.gap + self.below
 
-    def at(self, row: int, contact: int) -> Place:
+    def at(self, row, contact):
         return self.left + round(contact * self.pitch), self.top + row * (self.long + self.gap)
 
 
@@ -62,7 +62,7 @@ class Case:
     turned: bool
 
 
-def part_of(chance: np.random.Generator, largest: int = 520) -> Part:
+def part_of(chance, largest=520):
     """Return a part with one row, two rows or a grid, a pitch of 4 to 40 pixels, and any margins."""
     while True:
         kind = int(chance.integers(3))
@@ -86,7 +86,7 @@ def part_of(chance: np.random.Generator, largest: int = 520) -> Part:
             return part
 
 
-def drawn(part: Part, without: frozenset[Place] = frozenset(), further: tuple[Place, ...] = ()) -> Pixels:
+def drawn(part, without=frozenset(), further=()):
     """Return a part (height + 2 AROUND, width + 2 AROUND, 3) without some contacts, and with further ones."""
     picture = np.full((part.height + 2 * AROUND, part.width + 2 * AROUND, 3), part.ground, np.uint8)
     if part.body != "none":
@@ -103,7 +103,7 @@ def drawn(part: Part, without: frozenset[Place] = frozenset(), further: tuple[Pl
     return picture
 
 
-def case_of(seed: int, largest: int = 520) -> Case:
+def case_of(seed, largest=520):
     """Return a case with shifts up to the limit, small turns and scales, noise, and another light."""
     chance = np.random.default_rng(seed)
     part = part_of(chance, largest)
@@ -115,7 +115,7 @@ def case_of(seed: int, largest: int = 520) -> Case:
     motion[:, 2] += shift
     light, dark, noise = chance.uniform(0.93, 1.07), chance.uniform(-8, 8), chance.uniform(0.5, 4)
 
-    def seen(picture: Pixels) -> Pixels:
+    def seen(picture):
         size = (picture.shape[1], picture.shape[0])
         moved = cv2.warpAffine(picture, motion, size, borderMode=cv2.BORDER_REPLICATE)
         cut = moved[AROUND:-AROUND, AROUND:-AROUND] * light + dark
@@ -133,7 +133,7 @@ def case_of(seed: int, largest: int = 520) -> Case:
     )  # fmt: skip
 
 
-def _shift(chance: np.random.Generator, part: Part) -> Place:
+def _shift(chance, part):
     """Return a shift after which enough of the reference is seen; often one that shows the whole row."""
     right = int(chance.integers(-part.width // 10, part.width // 10 + 1))
     if chance.integers(3):
@@ -144,9 +144,7 @@ def _shift(chance: np.random.Generator, part: Part) -> Place:
     return right, down
 
 
-def _defect(
-    chance: np.random.Generator, part: Part
-) -> tuple[str, frozenset[Place], tuple[Place, ...], tuple[Place, ...]]:
+def _defect(chance, part):
     """Return a defect's name, the contacts that it takes away and adds, and where it changes the part."""
     row, last = int(chance.integers(part.rows)), part.contacts - 1
     contact = int(chance.choice([0, last])) if chance.integers(4) else int(chance.integers(part.contacts))
@@ -166,7 +164,7 @@ def _defect(
     return name, frozenset(), (place,), (place,)
 
 
-def _is_shown(part: Part, motion: NDArray[np.float64], place: Place) -> bool:
+def _is_shown(part, motion, place):
     """Tell whether a contact at a place lies in the reference and, after a motion, in the picture."""
     x, y = place
     corners = np.array([(x, y), (x + part.wide - 1, y + part.long - 1), (x, y + part.long - 1), (x + part.wide - 1, y)])

@@ -1,6 +1,5 @@
 """Drawn pictures of boards for tests: discs with edges of part pixels, and parts with a white first pin."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import cos, radians, sin
 from pathlib import Path
@@ -8,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
 from coe.board.parts_list import BoardPart, Side
-from coe.placement import Layout, lay_out, parse_recipe
+from coe.placement import lay_out, parse_recipe
 from coe.placement.fit import Fit
 
 UM = 50.0
@@ -45,23 +43,23 @@ class Pose:
     mirrored: bool = False
 
 
-def layout(parts: Sequence[BoardPart] = PARTS, **changes: Any) -> Layout:
+def layout(parts=PARTS, **changes):
     """Return the layout of the drawn board, with keys of its recipe changed."""
     return lay_out(parse_recipe(Path("drawn.yaml"), recipe(**changes).encode()), parts)
 
 
-def recipe(**changes: Any) -> str:
+def recipe(**changes):
     """Return the recipe of the drawn board as YAML."""
     return yaml.safe_dump({key: value for key, value in {**RECIPE, **changes}.items() if value is not None})
 
 
-def table(parts: Sequence[BoardPart] = PARTS) -> str:
+def table(parts=PARTS):
     """Return parts.csv of the drawn board."""
     rows = [f"{one.refdes},{one.x_mm},{one.y_mm},{one.rotation_deg},{one.side},{one.component}\n" for one in parts]
     return "".join(["refdes,x_mm,y_mm,angle,side,component\n", *rows])
 
 
-def truth(drawn: Layout, pose: Pose, around_px: int = 40) -> tuple[Fit, int, int]:
+def truth(drawn, pose, around_px=40):
     """Return the true map of a board to its picture, and the picture's width and height."""
     span_x, span_y = drawn.high.x_mm - drawn.low.x_mm, drawn.high.y_mm - drawn.low.y_mm
     scale, turn = 1000 / drawn.recipe.um_per_pixel, radians(pose.turn_deg)
@@ -73,7 +71,7 @@ def truth(drawn: Layout, pose: Pose, around_px: int = 40) -> tuple[Fit, int, int
     return Fit(np.column_stack([linear, there - linear @ middle])), width, height
 
 
-def draw(drawn: Layout, pose: Pose = Pose(), *, without: Iterable[str] = (), seed: int | None = 1) -> NDArray[np.uint8]:
+def draw(drawn, pose=Pose(), *, without=(), seed=1):
     """Draw a board: grey ground, bright fiducials, dark parts with a white corner; a seed adds light and noise."""
     fit, width, height = truth(drawn, pose)
     picture = np.full((height, width), 60.0)
@@ -89,20 +87,20 @@ def draw(drawn: Layout, pose: Pose = Pose(), *, without: Iterable[str] = (), see
     return np.repeat(np.clip(np.round(picture), 0, 255).astype(np.uint8)[..., None], 3, axis=2)
 
 
-def disc(picture: NDArray[np.float64], x: float, y: float, diameter: float, level: float) -> None:
+def disc(picture, x, y, diameter, level):
     """Draw a disc with soft edges into a grey picture."""
     rows, columns = np.mgrid[: picture.shape[0], : picture.shape[1]]
     share = np.clip(diameter / 2 - np.hypot(columns - x, rows - y) + 0.5, 0, 1)
     picture += share * (level - picture)
 
 
-def millimetres(fit: Fit, pixels: NDArray[np.float64]) -> NDArray[np.float64]:
+def millimetres(fit, pixels):
     """Return points (n, 2) of a picture as points (n, 2) of the board."""
-    points: NDArray[np.float64] = (pixels - fit.matrix[:, 2]) @ np.linalg.inv(fit.matrix[:, :2]).T
+    points = (pixels - fit.matrix[:, 2]) @ np.linalg.inv(fit.matrix[:, :2]).T
     return points
 
 
-def _draw_part(picture: NDArray[np.float64], fit: Fit, site: Any) -> None:
+def _draw_part(picture, fit, site):
     rows, columns = np.mgrid[: picture.shape[0], : picture.shape[1]]
     board = millimetres(fit, np.column_stack([columns.ravel(), rows.ravel()]).astype(float))
     turn = radians(-site.angle_deg)

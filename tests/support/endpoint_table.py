@@ -3,7 +3,6 @@
 import asyncio
 import re
 from pathlib import Path
-from typing import Any
 
 from coe.serve.gate.app import OPERATIONS, described
 
@@ -22,9 +21,9 @@ _GROUPS = {
 """The words of the page for roles that together may do the same; a single role has its own."""
 
 
-def table() -> str:
+def table():
     """Return the table as the page must have it."""
-    document: Any = asyncio.run(described(OPERATIONS).handler(None))  # type: ignore[arg-type]
+    document = asyncio.run(described(OPERATIONS).handler(None))  # type: ignore[arg-type]
     return _HEAD + "".join(
         f"| `{method.upper()} {path.removeprefix('/api/v1/')}` | {_roles(operation)} | {_effect(operation)} |\n"
         for path, methods in document["paths"].items()
@@ -33,18 +32,18 @@ def table() -> str:
     )
 
 
-def table_of_page() -> str:
+def table_of_page():
     """Return the table as the page has it; "" if there is none."""
     found = _TABLE.search(PAGE.read_text(encoding="utf-8"))
     return found[0] if found else ""
 
 
-def _roles(operation: dict[str, Any]) -> str:
+def _roles(operation):
     roles = tuple(operation["x-roles"] or ())
     return _GROUPS.get(roles, ", ".join(roles))
 
 
-def _effect(operation: dict[str, Any]) -> str:
+def _effect(operation):
     return str(operation["summary"]).partition(". ")[0].rstrip(".")
 
 

@@ -1,19 +1,16 @@
 """Exams made by hand, for experts of a board or of a store."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-from coe.board.rules import Rules
 from coe.board.union import Member, union
 from coe.core import Shown
 from coe.store.exam import Exam, ExamItem, stops_of
-from coe.store.store import Store
 
 PASSED_OF_20 = {True: 0, False: 19}
 """How many of 20 an expert lets pass that stops an item, and one that is blind to it."""
 
 
-def exam(**stops: bool) -> Exam:
+def exam(**stops):
     """Return an exam of 20 pictures of each item, by whether the expert stops it."""
     return Exam(
         items=tuple(
@@ -22,13 +19,13 @@ def exam(**stops: bool) -> Exam:
     )
 
 
-def give(store: Store, weights: str, taken: Exam | None) -> None:
+def give(store, weights, taken):
     """Give an expert of a store an exam."""
     with store.changing(weights) as manifest:
         store.rewrite(manifest.model_copy(update={"exam": taken}))
 
 
-def examined(rules: Rules, exams: Mapping[str, Exam]) -> Rules:
+def examined(rules, exams):
     """Return a board whose experts took exams, as a line makes it of their manifests."""
     experts = {id: replace(expert, stops=stops_of(exams.get(id))) for id, expert in rules.experts.items()}
     return union([Member("", rules, experts)])

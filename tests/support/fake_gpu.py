@@ -15,7 +15,7 @@ import gc
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -60,7 +60,7 @@ class _Place:
     strides: tuple[int, ...]
     offset: int
 
-    def tensor(self) -> torch.Tensor:
+    def tensor(self):
         storage = self.memory()
         assert storage is not None, "memory was freed before the device used it"
         return torch.empty(0, dtype=self.dtype).set_(storage, self.offset, self.shape, self.strides)
@@ -74,7 +74,7 @@ class _Operation:
     arguments: Any
     into: Any
 
-    def run(self) -> None:
+    def run(self):
         args, kwargs = tree_map(_held, self.arguments)
         result = self.function(*args, **kwargs)
         if self.into is not None:
@@ -82,24 +82,24 @@ class _Operation:
                 if torch.is_tensor(new):
                     _held(old).copy_(new)
 
-    def addresses(self) -> set[int]:
+    def addresses(self):
         """The memory of the driver that it uses."""
         return {leaf.address for leaf in tree_leaves((self.arguments, self.into)) if isinstance(leaf, _Place)}
 
 
-def _held(value: Any) -> Any:
+def _held(value):
     return value.tensor() if isinstance(value, _Place) else value
 
 
 class _Recorder(TorchDispatchMode):
     """Records operations. What writes into memory is done now only if `does_now`; the rest is, for its shapes."""
 
-    def __init__(self, driver: FakeDriver, *, does_now: bool) -> None:
+    def __init__(self, driver, *, does_now):
         super().__init__()
-        self.operations: list[_Operation | weakref.ref[FakeGraph]] = []
+        self.operations = []
         self.multiplies = False
         self._driver, self._does_now = driver, does_now
-        self._made: dict[int, torch.Tensor] = {}
+        self._made = {}
         """Tensors that operations of a capture made: its graph holds them."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -134,10 +134,10 @@ class _Recorder(TorchDispatchMode):
             self._note(func, args, kwargs, result)
         return result
 
-    def _note(self, func: Any, args: Any, kwargs: Any, into: Any) -> None:
+    def _note(self, func, args, kwargs, into):
         self.operations.append(_Operation(func, *tree_map(self._place, ((args, kwargs), into))))
 
-    def _place(self, value: Any) -> Any:
+    def _place(self, value):
         value = self._driver.place(value)
         if not self._does_now or not torch.is_tensor(value) or value.dim() == 0 or _storage(value) in self._made:
             return value
@@ -145,11 +145,11 @@ class _Recorder(TorchDispatchMode):
         return _place(value, lambda: torch.UntypedStorage._new_with_weak_ptr(kept.cdata))
 
 
-def _place(value: torch.Tensor, memory: Callable[[], torch.UntypedStorage | None]) -> _Place:
+def _place(value, memory):
     return _Place(memory, _storage(value), value.dtype, tuple(value.shape), value.stride(), value.storage_offset())
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def _storage(tensor):
     return tensor.untyped_storage().data_ptr()
 
 
@@ -160,30 +160,30 @@ _launching = threading.local()
 class FakeMark:
     """A position in the queue of a fake stream."""
 
-    def __init__(self, stream: FakeStream) -> None:
+    def __init__(self, stream):
         self.stream = stream
         self.past = False
 
-    def wait(self) -> None:
+    def wait(self):
         self.stream.driver.answer("wait")
         self.stream.work_until(self)
 
-    def is_past(self) -> bool:
+    def is_past(self):
         return self.past
 
 
 class FakeStream:
     """A queue of work, done when a caller waits for a mark behind it; an `eager` stream does it at once."""
 
-    def __init__(self, driver: FakeDriver, name: str) -> None:
+    def __init__(self, driver, name):
         self.driver, self.name = driver, name
-        self._pool: Callable[[], FakePool | None] = lambda: None
-        self._with_workspace: set[int] = set()
-        self._queue: deque[FakeMark | _Work] = deque()
+        self._pool = lambda: None
+        self._with_workspace = set()
+        self._queue = deque()
         self._launches = threading.Lock()
         driver.streams.add(self)
 
-    def do(self, what: str, work: Callable[[], object], *, products: bool = False) -> None:
+    def do(self, what, work, *, products=False):
         self.driver.answer(what)
         assert self._launches.acquire(blocking=False), f"two threads launch on the stream {self.name}"
         try:
@@ -198,31 +198,31 @@ class FakeStream:
             self._take_workspace()
         self._put(_Work(what, recorder.operations))
 
-    def wait(self, mark: FakeMark) -> None:
+    def wait(self, mark):
         self._put(_Work("", [lambda: mark.stream.work_until(mark)]))
 
-    def mark(self) -> FakeMark:
+    def mark(self):
         mark = FakeMark(self)
         self._put(mark)
         return mark
 
-    def finish(self) -> None:
+    def finish(self):
         self.driver.answer("wait")
         self.work_until(None)
 
-    def _put(self, entry: FakeMark | _Work) -> None:
+    def _put(self, entry):
         with self.driver.lock:
             self._queue.append(entry)
         if self.name in self.driver.eager:
             self.work_until(None)
 
-    def pool(self) -> FakePool:
+    def pool(self):
         """Return the memory pool of the stream's graphs; a new pool if the last has gone."""
         pool = self._pool() or FakePool(self.driver)
         self._pool = weakref.ref(pool)
         return pool
 
-    def work_until(self, mark: FakeMark | None) -> None:
+    def work_until(self, mark):
         """Do all work before a mark, or all work if `mark` is None."""
         with self.driver.lock, torch.inference_mode():
             while self._queue and not (mark is not None and mark.past):
@@ -234,12 +234,12 @@ class FakeStream:
                 if first.what:
                     self.driver.log.append(f"{self.name}: {first.what}")
 
-    def uses(self, address: int) -> str:
+    def uses(self, address):
         """Return the work that waits and uses memory of the driver; "" if there is none."""
         works = [entry for entry in list(self._queue) if isinstance(entry, _Work)]
         return next((work.what for work in works if address in work.addresses()), "")
 
-    def _take_workspace(self) -> None:
+    def _take_workspace(self):
         """Reserve a workspace at a thread's first product of matrices on the stream; it stays as long as the stream."""
         thread = threading.get_ident()
         if thread not in self._with_workspace:
@@ -255,7 +255,7 @@ class _Work:
     what: str
     steps: list[Any]
 
-    def run(self) -> None:
+    def run(self):
         for step in self.steps:
             if isinstance(step, _Operation):
                 step.run()
@@ -266,7 +266,7 @@ class _Work:
             else:
                 step()
 
-    def addresses(self) -> set[int]:
+    def addresses(self):
         return {address for step in self.steps if isinstance(step, _Operation) for address in step.addresses()}
 
 
@@ -276,20 +276,20 @@ class FakePool:
     As in torch, the next graph reuses a graph's working memory if that is large enough, but not that of its outputs.
     """
 
-    def __init__(self, driver: FakeDriver) -> None:
+    def __init__(self, driver):
         self._driver = driver
-        self._rooms: list[int] = []
+        self._rooms = []
 
-    def take(self, size: int) -> None:
+    def take(self, size):
         if not any(room >= size for room in self._rooms):
             self._driver.reserve(self, size)
             self._rooms.append(size)
 
-    def outputs(self, outputs: Any) -> Any:
+    def outputs(self, outputs):
         """Return the outputs, copied into memory of the pool."""
         return tree_map(lambda output: self._kept(output) if torch.is_tensor(output) else output, outputs)
 
-    def _kept(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _kept(self, tensor):
         self._driver.reserve(self, tensor.nbytes)
         memory = self._driver.known(np.zeros(max(1, tensor.nbytes), np.uint8))
         # The pool lives as long as any reference to the memory.
@@ -300,15 +300,15 @@ class FakePool:
 class FakeGraph:
     """Repeats the operations of the capture at each replay, and writes the results into its outputs."""
 
-    def __init__(self, pool: FakePool, operations: list[Any], made: Any) -> None:
+    def __init__(self, pool, operations, made):
         self._pool, self._operations, self._made = pool, operations, made
         self.outputs = pool.outputs(made)
 
-    def replay(self) -> None:
+    def replay(self):
         """Put the graph on the stream of the launch that the thread is in."""
         _launching.recorder.operations.append(weakref.ref(self))
 
-    def run(self) -> None:
+    def run(self):
         for operation in self._operations:
             operation.run()
         for old, new in zip(tree_leaves(self.outputs), tree_leaves(self._made), strict=True):
@@ -319,7 +319,7 @@ class _Warmth:
     """Stands for the memory of the warm-up before a capture."""
 
 
-def _nonsense(size: int) -> np.ndarray[Any, Any]:
+def _nonsense(size):
     """Memory with nonsense in it, as a real GPU's is; what lies behind its first part is seldom used."""
     memory = np.empty(max(1, size), np.uint8)
     memory[:_NONSENSE] = 0x7F
@@ -359,30 +359,30 @@ class FakeDriver:
     _left: _Warmth | None = None
     _memories: dict[int, weakref.ref[np.ndarray[Any, Any]]] = field(default_factory=dict, repr=False)
 
-    def known(self, memory: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    def known(self, memory):
         """Take note of memory that streams must not outlive."""
         address = memory.ctypes.data
         self._memories[address] = weakref.ref(memory)
         weakref.finalize(memory, self._gone, address)
         return memory
 
-    def _gone(self, address: int) -> None:
+    def _gone(self, address):
         self._memories.pop(address, None)
         users = [] if self.lost else [(stream.name, stream.uses(address)) for stream in list(self.streams)]
         self.faults += [f"{name}: {what} uses memory that was freed" for name, what in users if what]
 
-    def place(self, value: Any) -> Any:
+    def place(self, value):
         """Return a tensor in the driver's memory as a place that does not hold the memory; all else as it is."""
         if not torch.is_tensor(value) or (memory := self._memories.get(_storage(value))) is None:
             return value
 
-        def storage() -> torch.UntypedStorage | None:
+        def storage():
             held = memory()
             return None if held is None else torch.from_numpy(held).untyped_storage()
 
         return _place(value, storage)
 
-    def answer(self, what: str) -> None:
+    def answer(self, what):
         """Raise the next error for an action, if there is one."""
         assert not self.faults, self.faults
         if self.lost:
@@ -394,33 +394,33 @@ class FakeDriver:
                 self.lost = isinstance(error, DeviceLost)
                 raise error
 
-    def usage(self) -> Usage:
+    def usage(self):
         reserved = self.reserved + self.kept
         return Usage(self.total, self.total - self.context - reserved, reserved, self.peak)
 
-    def limit(self, size: int) -> None:
+    def limit(self, size):
         self._limit = size
 
-    def device_memory(self, size: int) -> torch.Tensor:
+    def device_memory(self, size):
         self.answer("memory")
         memory = self.known(_nonsense(size))
         with errors():
             self.reserve(memory, size)
         return torch.from_numpy(memory)[:size]
 
-    def pinned_memory(self, size: int) -> torch.Tensor:
+    def pinned_memory(self, size):
         self.answer("pinned")
         return torch.from_numpy(self.known(_nonsense(size)))[:size]
 
-    def stream(self, name: str) -> FakeStream:
+    def stream(self, name):
         return FakeStream(self, name)
 
-    def leave(self, size: int) -> None:
+    def leave(self, size):
         """Hold bytes as work of others leaves them: a workspace of cuBLAS, until it is cleared."""
         self._left = _Warmth()
         self.reserve(self._left, size)
 
-    def capture(self, what: str, stream: FakeStream, work: Callable[[], Any]) -> FakeGraph:
+    def capture(self, what, stream, work):
         self.answer(what)
         self._left = None
         size = int(what.rpartition("x")[2]) * self.image_bytes
@@ -440,19 +440,19 @@ class FakeDriver:
         return graph
 
     @contextmanager
-    def _losing(self) -> Iterator[None]:
+    def _losing(self):
         try:
             yield
         except DeviceLost:
             self.lost = True
             raise
 
-    def trim(self) -> None:
+    def trim(self):
         self.answer("trim")
         self._left = None
         self.kept = 0
 
-    def reserve(self, holder: Any, size: int) -> None:
+    def reserve(self, holder, size):
         """Count bytes for as long as `holder` lives."""
         most = min(self._limit, self.total - self.context)
         if self.reserved + size > most:
@@ -462,16 +462,16 @@ class FakeDriver:
         self.peak = max(self.peak, self.reserved + self.kept)
         weakref.finalize(holder, self._free, size)
 
-    def _free(self, size: int) -> None:
+    def _free(self, size):
         self.reserved -= size
         self.kept += size
 
     @contextmanager
-    def _uncollected(self) -> Iterator[None]:
+    def _uncollected(self):
         """Watch a capture for garbage collections; as many objects are made as a network makes, to provoke one."""
-        collected: list[str] = []
+        collected = []
 
-        def note(phase: str, _: object) -> None:
+        def note(phase, _):
             collected.append(phase)
 
         gc.callbacks.append(note)

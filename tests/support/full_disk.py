@@ -1,13 +1,12 @@
 """A disk that is full for root too."""
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 
 @contextmanager
-def disk_of(size_bytes: int) -> Iterator[None]:
+def disk_of(size_bytes):
     """Let no file of this process grow beyond a size: the kernel refuses the bytes beyond, as a full disk does."""
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -1,14 +1,10 @@
 """Pictures of a made-up part, good and bad, moved as on a line, and a board that compares them with references."""
 
-from collections.abc import Sequence
-
 import cv2
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coe.core import Expert, Finding
-from coe.store.kinds import ExpertInput, ModuleKind, Trained
 from experts.difference import DifferenceKind
 from experts.golden import GoldenKind
 from experts.patch import Patch
@@ -52,7 +48,7 @@ class PatchPart(Patch):
     name = "golden_parts:PatchPart"
 
 
-def part(seed: int = 0, side: int = SIDE) -> Pixels:
+def part(seed=0, side=SIDE):
     """Return a good part, (side, side, 3): bright traces on a dark ground, another layout for each seed."""
     chance = np.random.default_rng(seed)
     picture = np.full((side, side, 3), 60, np.uint8)
@@ -64,7 +60,7 @@ def part(seed: int = 0, side: int = SIDE) -> Pixels:
     return np.asarray(cv2.GaussianBlur(picture, (3, 3), 0), np.uint8)
 
 
-def second_look(picture: Pixels) -> Pixels:
+def second_look(picture):
     """Return the part as another supplier makes it: its middle is blue, and it has a white mark."""
     copy = picture.copy()
     copy[40:80, 60:100] = (60, 90, 170)
@@ -72,14 +68,14 @@ def second_look(picture: Pixels) -> Pixels:
     return np.asarray(cv2.GaussianBlur(copy, (3, 3), 0), np.uint8)
 
 
-def half_second(picture: Pixels) -> Pixels:
+def half_second(picture):
     """Return a part of the first look with half the mark of the second: a defect, as neither supplier makes it."""
     copy = picture.copy()
     copy[100:120, 40:75] = 235
     return copy
 
 
-def bad(picture: Pixels) -> Pixels:
+def bad(picture):
     """Return the part with a hole."""
     x1, y1, x2, y2 = DEFECT
     copy = picture.copy()
@@ -87,7 +83,7 @@ def bad(picture: Pixels) -> Pixels:
     return copy
 
 
-def moved(picture: Pixels, right: float = 0.0, down: float = 0.0, degrees: float = 0.0, scale: float = 1.0) -> Pixels:
+def moved(picture, right=0.0, down=0.0, degrees=0.0, scale=1.0):
     """Return the picture as a camera sees the part that was shifted, turned around the middle, and enlarged."""
     height, width = picture.shape[:2]
     motion = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), degrees, scale)
@@ -95,19 +91,19 @@ def moved(picture: Pixels, right: float = 0.0, down: float = 0.0, degrees: float
     return np.asarray(cv2.warpAffine(picture, motion, (width, height), borderMode=cv2.BORDER_REPLICATE), np.uint8)
 
 
-def good(seed: int) -> Pixels:
+def good(seed):
     """Return a good part as a camera sees it: a little moved, with noise."""
     right, down = np.random.default_rng(seed).integers(-3, 4, 2)
     return moved(noisy(part(), seed), float(right), float(down))
 
 
-def noisy(picture: Pixels, seed: int, levels: float = 3.0) -> Pixels:
+def noisy(picture, seed, levels=3.0):
     """Return the picture with the noise of a camera."""
     noise = np.random.default_rng(seed).normal(0, levels, picture.shape)
     return np.clip(picture + noise, 0, 255).astype(np.uint8)
 
 
-def findings_of(kind: ModuleKind, expert: Expert, trained: Trained, inputs: Sequence[ExpertInput]) -> list[Finding]:
+def findings_of(kind, expert, trained, inputs):
     """Return what an expert says of inputs, with the weights that a training gave."""
     module = kind.skeleton(expert)
     module.load_state_dict(trained.state)

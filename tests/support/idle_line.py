@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
 from coe.errors import CoeError
-from coe.inspector.line_options import LineOptions
 from coe.pictures.decoding import decode
-from coe.pictures.picture_file import PictureFile
 from coe.results.metrics import Recorder
-from coe.scheduler.demand import Drift
 from coe.store.store import Store
 
 BOARD = """
@@ -31,7 +27,7 @@ components:
 PICTURES = 6
 
 
-def make(folder: Path, chance: int = 0) -> None:
+def make(folder, chance=0):
     """Put a board file, a store with weights of four bytes, and six pictures of two boards into a folder."""
     import torch
 
@@ -54,28 +50,28 @@ class IdleLine:
     opened = 0
     between: Callable[[Path], None] | None = None
 
-    def __init__(self, line_options: LineOptions) -> None:
+    def __init__(self, line_options):
         type(self).opened += 1
         self.plan = SimpleNamespace(executors=[SimpleNamespace(device=device) for device in self.devices])
         self._stopped = False
         self._answered = 0
 
-    def __enter__(self) -> IdleLine:
+    def __enter__(self):
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_):
         self.close()
 
-    def close(self) -> None:
+    def close(self):
         """Nothing runs."""
 
-    def stop(self) -> None:
+    def stop(self):
         self._stopped = True
 
-    def drift(self) -> list[Drift]:
+    def drift(self):
         return []
 
-    def metrics(self) -> Any:
+    def metrics(self):
         empty = Recorder({}).metrics()
         return SimpleNamespace(
             images_per_s=1.0,
@@ -88,11 +84,11 @@ class IdleLine:
             late=empty.late,
         )
 
-    def stream(self, pictures: Iterable[Any]) -> Iterator[Result]:
+    def stream(self, pictures):
         for number, picture in enumerate(pictures):
             self._answered += 1
             request = Request(number, picture.component, picture.name, picture.serial, picture.refdes)
-            source: PictureFile = picture.image
+            source = picture.image
             try:
                 decode(source)
                 if self.between is not None:

@@ -1,13 +1,11 @@
 """A process that is killed before its n-th link, rename or removal, as by a power cut between two of them."""
 
 import os
-from collections.abc import Callable
-from typing import Any
 
 _KILLED = 9
 
 
-def killed_at(step: int, work: Callable[[], object]) -> bool:
+def killed_at(step, work):
     """Do `work` in a child of this process, which is killed at a step; return whether it came so far."""
     process = os.fork()
     if process:
@@ -16,8 +14,8 @@ def killed_at(step: int, work: Callable[[], object]) -> bool:
         return status == _KILLED
     calls = 0
 
-    def deadly(really: Any) -> Any:
-        def call(*given: Any, **more: Any) -> Any:
+    def deadly(really):
+        def call(*given, **more):
             nonlocal calls
             calls += 1
             if calls >= step:

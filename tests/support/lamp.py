@@ -1,7 +1,5 @@
 """A classifier whose answers are known: the brighter a picture, the surer it says the second of two labels."""
 
-from pathlib import Path
-
 import cv2
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper, save
@@ -22,7 +20,7 @@ components:
 """
 
 
-def lamp(path: Path) -> None:
+def lamp(path):
     """Write the model, which takes pictures of 32 pixels as bytes."""
     nodes = [
         helper.make_node("Cast", ["images"], ["numbers"], to=TensorProto.FLOAT),
@@ -45,13 +43,13 @@ def lamp(path: Path) -> None:
     save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
 
 
-def picture(path: Path, level: int) -> None:
+def picture(path, level):
     """Write a picture of one grey level."""
     path.parent.mkdir(parents=True, exist_ok=True)
     cv2.imwrite(str(path), np.full((32, 32, 3), level, np.uint8))
 
 
-def lamp_board(folder: Path) -> tuple[Path, Path]:
+def lamp_board(folder):
     """Write a board that says NG to dark pictures and OK to bright ones; return its file and its store."""
     board, store = folder / "lamps.yaml", folder / "store"
     board.write_text(BOARD, encoding="utf-8")

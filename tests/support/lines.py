@@ -1,11 +1,8 @@
 """Boards, costs and lines of a few letters: component `A` is inspected by expert `a`, and so on."""
 
-from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any
 
 from coe.board.router import Router
-from coe.board.rules import Rules
 from coe.board.union import Member, union
 from coe.scheduler.costs import Cost
 from coe.testing import Troubles, VirtualLine, pools_of, rules_from
@@ -14,7 +11,7 @@ ENGINE = ("coserve", "late-binding")
 """The strategies of the engine; `test_other_systems.py` has those of the laboratory."""
 
 
-def board(counts: Mapping[str, float], follows: Mapping[str, str] | None = None) -> Rules:
+def board(counts, follows=None):
     """Make a board of components by upper-case letter; `follows` says what an expert's "ok" leads to.
 
     Each expert knows the labels ok and bad; bad is NG, ok is OK or what follows, and "ok" has the share 1.
@@ -32,13 +29,13 @@ def board(counts: Mapping[str, float], follows: Mapping[str, str] | None = None)
     return rules_from("\n".join(lines))
 
 
-def stopping(rules: Rules) -> Rules:
+def stopping(rules):
     """Return the board with `stop_at_ng: true`."""
     components = {name: replace(component, stop_at_ng=True) for name, component in rules.components.items()}
     return replace(rules, router=Router(components, rules.router.escalations))
 
 
-def cost(**changes: Any) -> Cost:
+def cost(**changes):
     """An expert of 10 bytes that loads in 1 s; a batch of n takes 0.2 + 0.1 n seconds and a byte for each image."""
     return Cost(
         **{
@@ -54,28 +51,20 @@ def cost(**changes: Any) -> Cost:
 
 
 def line_of(
-    rules: Rules,
-    capacity: int,
-    *,
-    executors: int = 1,
-    workspace: int = 4,
-    costs: Mapping[str, Cost] | None = None,
-    bad_loads: Mapping[str, int] | None = None,
-    bad_stages: frozenset[tuple[int, str]] = frozenset(),
-    **options: Any,
-) -> VirtualLine:
+    rules, capacity, *, executors=1, workspace=4, costs=None, bad_loads=None, bad_stages=frozenset(), **options
+):
     """A line whose experts all cost the same but for those in `costs`; `capacity` is that of each executor."""
     prices = {name: cost() for name in rules.experts} | dict(costs or {})
     plan = pools_of(executors, capacity, workspace)
     return VirtualLine(rules, prices, plan, troubles=Troubles(bad_loads or {}, bad_stages), **options)
 
 
-def arrive(line: VirtualLine, at_s: float, components: str) -> list[int]:
+def arrive(line, at_s, components):
     """Let one image of each letter arrive, in this order, at one time."""
     return [line.arrive(at_s, component) for component in components]
 
 
-def inspect(line: VirtualLine, *images: tuple[float, str]) -> VirtualLine:
+def inspect(line, *images):
     """Let images arrive, one of each letter at each time, and run the line until all are answered."""
     for at_s, components in images:
         arrive(line, at_s, components)
@@ -83,16 +72,14 @@ def inspect(line: VirtualLine, *images: tuple[float, str]) -> VirtualLine:
     return line
 
 
-def log_of(
-    line: VirtualLine, *images: tuple[float, str], without: str = "reply", after: float = 0.0
-) -> list[tuple[float, str]]:
+def log_of(line, *images, without="reply", after=0.0):
     """The log from a time on, without what begins with a word; `images`, if there are any, are inspected before."""
     if images:
         inspect(line, *images)
     return [(when, what) for when, what in line.log if when >= after and not what.startswith(without)]
 
 
-def joined(boards: Mapping[str, Rules], shared: Collection[str] = (), *, ending: Collection[str] = ()) -> Rules:
+def joined(boards, shared=(), *, ending=()):
     """Join boards by their keys: an expert `x` of board A is `A/x` on the line, or `x` if all boards share it.
 
     No more images come of the boards of `ending`.

@@ -7,13 +7,12 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from experts import marking_file
 from experts.marking_network import MarkingNetwork
 
 
-def model_file() -> Path:
+def model_file():
     """Return the model in the installed package rapidocr, which is not imported."""
     spec = find_spec("rapidocr")
     assert spec.submodule_search_locations
@@ -21,7 +20,7 @@ def model_file() -> Path:
 
 
 @cache
-def network() -> MarkingNetwork:
+def network():
     """Return the network with the model's weights."""
     torch.set_num_threads(1)
     module = MarkingNetwork().eval()
@@ -29,7 +28,7 @@ def network() -> MarkingNetwork:
     return module
 
 
-def part(text: str, *, quarter_turns: int = 0) -> NDArray[np.uint8]:
+def part(text, *, quarter_turns=0):
     """Return a part of 120 x 120 pixels, uint8 RGB, with a text printed in its middle."""
     image = np.full((120, 120, 3), 40, np.uint8)
     (width, height), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.6, 2)

@@ -4,11 +4,9 @@ The costs are real measurements. A test about measuring uses the fixture `measur
 """
 
 import os
-from collections.abc import Iterator
 
 import pytest
 
-from coe.core import Expert
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.reading import weights
 from coe.scheduler.costs import Cost
@@ -18,7 +16,7 @@ _measure = CpuDevice.measure
 _costs: dict[tuple[object, ...], Cost] = {}
 
 
-def _measured_once(device: CpuDevice, expert: Expert) -> Cost:
+def _measured_once(device, expert):
     kind = device.kinds[expert.kind]
     # Another trial does not measure the CPU; each file of a FileKind is a different architecture.
     if isinstance(kind, FileKind) or type(device).trial is not CpuDevice.trial:
@@ -35,7 +33,7 @@ def _measured_once(device: CpuDevice, expert: Expert) -> Cost:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def measured_once() -> Iterator[None]:
+def measured_once():
     """Keep the measurements of kinds with a skeleton; `make stress` measures each time, as users' lines do."""
     with pytest.MonkeyPatch.context() as patch:
         if not os.environ.get("COE_STRESS_SEED"):
@@ -44,6 +42,6 @@ def measured_once() -> Iterator[None]:
 
 
 @pytest.fixture
-def measures_itself(measured_once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def measures_itself(measured_once, monkeypatch):
     """Measure at each call, as users' lines do."""
     monkeypatch.setattr(CpuDevice, "measure", _measure)

@@ -10,18 +10,18 @@ _HEAD = "| option | default | meaning |\n|---|---|---|\n"
 _TABLE = re.compile(re.escape(_HEAD.splitlines()[0]) + r"\n(?:\|.*\n)*")
 
 
-def table() -> str:
+def table():
     """Return the table as the page must have it."""
     return _HEAD + "".join(_row(name) for name in OPTIONS)
 
 
-def table_of_page() -> str:
+def table_of_page():
     """Return the table as the page has it; "" if there is none."""
     found = _TABLE.search(PAGE.read_text(encoding="utf-8"))
     return found[0] if found else ""
 
 
-def _row(name: str) -> str:
+def _row(name):
     option, field = OPTIONS[name], LineOptions.model_fields[name]
     told = type(field.default) in (str, int, float, bool)
     default = option.default or (f"`{field.default!r}`" if told else "")

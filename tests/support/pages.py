@@ -11,7 +11,6 @@ what varies.
 """
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,14 +42,14 @@ class Block:
     output: str
 
     @property
-    def place(self) -> str:
+    def place(self):
         return f"{self.page.relative_to(ROOT)}:{self.line}"
 
 
-def blocks(page: Path) -> list[Block]:
+def blocks(page):
     """Return the fenced blocks of a page; what a program prints stands with the program."""
     text = page.read_text(encoding="utf-8")
-    found: list[Block] = []
+    found = []
     for match in _FENCED.finditer(text):
         line = text.count("\n", 0, match.start("text")) + 1
         if match["language"] == "text" and found and found[-1].language == "python":
@@ -61,9 +60,9 @@ def blocks(page: Path) -> list[Block]:
     return found
 
 
-def programs() -> list[list[Block]]:
+def programs():
     """Return the Python blocks that are run, those of a page that shares names as one program."""
-    found: list[list[Block]] = []
+    found = []
     for page in PAGES:
         run = [block for block in blocks(page) if block.language == "python" and block.reason is None]
         shared = SHARED in page.read_text(encoding="utf-8")
@@ -71,7 +70,7 @@ def programs() -> list[list[Block]]:
     return found
 
 
-def commands() -> Iterator[tuple[str, str]]:
+def commands():
     """Yield (place, command) for each line of a block without a language; a line that ends in a backslash goes on."""
     for page in PAGES:
         for block in blocks(page):
@@ -80,19 +79,19 @@ def commands() -> Iterator[tuple[str, str]]:
                     yield block.place, line.strip().removeprefix(".venv/bin/")
 
 
-def links(page: Path) -> Iterator[tuple[Path, str]]:
+def links(page):
     """Yield (file, name of a heading or "") for each place of this repository that a page points to."""
     for target, heading in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", _FENCED.sub("", page.read_text(encoding="utf-8"))):
         if "://" not in target:
             yield page.parent / target if target else page, heading
 
 
-def headings(page: Path) -> set[str]:
+def headings(page):
     """Return the names by which links call the headings of a page."""
     lines = re.findall(r"^#+ (.+)$", _FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
 
 
-def inline(page: Path) -> list[str]:
+def inline(page):
     """Return what a page sets as code inside its sentences."""
     return _INLINE.findall(_FENCED.sub("", page.read_text(encoding="utf-8")))

@@ -1,31 +1,24 @@
 """Placement files read for tests, with a unit as a person says it."""
 
-from collections.abc import Mapping
-from pathlib import Path
-
 from coe.bring.parts import converting
-from coe.bring.parts.answers import AS_IT_IS, Answers
-from coe.bring.parts.bom import BomPart
-from coe.bring.parts.placement_file import Placement, PlacementFile
+from coe.bring.parts.answers import AS_IT_IS
 
 
-def _with(answers: Answers, units: str) -> Answers:
+def _with(answers, units):
     return answers.with_more({"unit": units}) if units else answers
 
 
-def read_file(path: Path, units: str = "", answers: Answers = AS_IT_IS) -> PlacementFile:
+def read_file(path, units="", answers=AS_IT_IS):
     return converting.read_file(path, _with(answers, units))
 
 
-def parse_file(
-    path: Path, raw: bytes, units: str = "", answers: Answers = AS_IT_IS, bom: Mapping[str, BomPart] | None = None
-) -> PlacementFile:
+def parse_file(path, raw, units="", answers=AS_IT_IS, bom=None):
     return converting.parse_file(path, raw, _with(answers, units), bom)
 
 
-def read_placements(path: Path, units: str = "", answers: Answers = AS_IT_IS) -> tuple[Placement, ...]:
+def read_placements(path, units="", answers=AS_IT_IS):
     return read_file(path, units, answers).placements
 
 
-def parse_placements(path: Path, raw: bytes, units: str = "", answers: Answers = AS_IT_IS) -> tuple[Placement, ...]:
+def parse_placements(path, raw, units="", answers=AS_IT_IS):
     return parse_file(path, raw, units, answers).placements

@@ -2,14 +2,12 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hypothesis import strategies as st
 from lines import board, cost, joined
 
-from coe.core import Result
-from coe.scheduler.events import Command, Event, Reply
+from coe.scheduler.events import Reply
 from coe.testing import VirtualLine, pools_of
 
 BOARDS = {
@@ -42,7 +40,7 @@ class Plot:
     first: list[str]
     salt: int
 
-    def label(self, number: int, expert: str) -> str:
+    def label(self, number, expert):
         """Whatever the line does, an expert says the same of the same image."""
         return "bad" if (self.salt + 7 * number + 3 * ord(expert)) % 5 == 0 else "ok"
 
@@ -53,7 +51,7 @@ class ChangingLine(VirtualLine):
     left: Counter[str]
     boards: list[str]
 
-    def begin(self, plot: Plot) -> None:
+    def begin(self, plot):
         """Put the whole plot onto the line."""
         self.boards, self.left, self._of = plot.first, Counter(), {}
         for number, image in enumerate(plot.images):
@@ -72,7 +70,7 @@ class ChangingLine(VirtualLine):
         for at_s, boards in plot.changes:
             self._simulator._when(at_s, lambda boards=boards: self._turn_to(boards))
 
-    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+    def observe(self, event, commands, now, control_s=0.0):
         """Count the images of each board that have their result."""
         super().observe(event, commands, now, control_s)
         for command in commands:
@@ -82,7 +80,7 @@ class ChangingLine(VirtualLine):
                 if not self.left[key] and key not in self.boards:
                     self._turn_to(self.boards)
 
-    def _turn_to(self, boards: list[str]) -> None:
+    def _turn_to(self, boards):
         self.boards = boards
         ending = [key for key, images in self.left.items() if images and key not in boards]
         rules = joined({key: BOARDS[key] for key in [*boards, *ending]}, SHARED, ending=ending)
@@ -90,7 +88,7 @@ class ChangingLine(VirtualLine):
 
 
 @st.composite
-def plots(draw: st.DrawFn) -> Plot:
+def plots(draw):
     first = boards = draw(st.sampled_from([["A"], ["B", "C"], ["C"]]))
     now, images, changes = 0.0, [], []
     for _ in range(draw(st.integers(1, 30))):
@@ -105,14 +103,14 @@ def plots(draw: st.DrawFn) -> Plot:
     return Plot(images, changes, first, draw(st.integers(0, 4)))
 
 
-def line_of(plot: Plot, strategy: str, capacity: int, executors: int) -> ChangingLine:
+def line_of(plot, strategy, capacity, executors):
     ids = {id: COSTS[id[-1]] for id in joined(BOARDS, SHARED).experts}
     said = {(number, id): plot.label(number, id[-1]) for number in range(len(plot.images)) for id in ids}
     rules = joined({key: BOARDS[key] for key in plot.first}, SHARED)
     return ChangingLine(rules, ids, pools_of(executors, capacity, 4), strategy=strategy, findings=said, evict_s=0.01)
 
 
-def alone(plot: Plot) -> Iterator[tuple[int, Result]]:
+def alone(plot):
     """Yield the results on lines of one board each."""
     for key, rules in BOARDS.items():
         numbers = [number for number, image in enumerate(plot.images) if image.board == key]

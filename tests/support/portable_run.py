@@ -12,7 +12,6 @@ import pathlib
 import shutil
 import signal
 import sys
-from typing import Any
 
 LIBRARIES = (
     "filelock psutil numpy cv2 PIL.Image yaml pydantic rich.progress typer typer.rich_utils networkx xxhash jinja2 "
@@ -33,13 +32,13 @@ MISSING = {
 class _NoNameless(ctypes.CDLL):
     """As on Windows: libraries are loaded by file name, and the process itself is not a library."""
 
-    def __init__(self, name: str | None, *arguments: Any, **named: Any) -> None:
+    def __init__(self, name, *arguments, **named):
         if name is None:
             raise TypeError("LoadLibrary() argument 1 must be str, not None")
         super().__init__(name, *arguments, **named)
 
 
-def take_away(libraries: str) -> None:
+def take_away(libraries):
     """Take from this process what Windows does not have, and /proc, once the libraries are imported."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     for name in libraries.split():
@@ -54,7 +53,7 @@ def take_away(libraries: str) -> None:
     ctypes.CDLL = _NoNameless
     read = pathlib.Path.read_text
 
-    def read_text(self: pathlib.Path, *arguments: Any, **named: Any) -> str:
+    def read_text(self, *arguments, **named):
         if str(self).startswith(("/proc", "/sys", "/dev")):
             raise FileNotFoundError(2, "No such file or directory", str(self))
         return read(self, *arguments, **named)
@@ -64,8 +63,8 @@ def take_away(libraries: str) -> None:
     shutil.which = lambda *_, **__: None
 
 
-def _no_proc(write: Any) -> Any:
-    def write_text(self: pathlib.Path, *arguments: Any, **named: Any) -> Any:
+def _no_proc(write):
+    def write_text(self, *arguments, **named):
         if str(self).startswith("/proc"):
             raise FileNotFoundError(2, "No such file or directory", str(self))
         return write(self, *arguments, **named)

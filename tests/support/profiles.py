@@ -1,14 +1,12 @@
 """What a profile says of a kind, for tests of what lines and searches make of it."""
 
-from typing import Any
-
 from coe.inspector.profile import KindProfile
 from coe.runtime.cost_fit import LatencyLine
 
 MB = 1_000_000
 
 
-def kind_profile(threads: int = 1, *, per_image_s: float = 0.02, base_s: float = 0.01, **more: Any) -> KindProfile:
+def kind_profile(threads=1, *, per_image_s=0.02, base_s=0.01, **more):
     """Return the figures of a kind `k` on a CPU: 10 MB of weights that load in 50 ms, batches of at most 4 images."""
     usual = {
         **{"kind": "k", "input_size": 8, "device": "cpu", "backend": "torch", "precision": "fp32", "batches": ()},

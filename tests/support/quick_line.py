@@ -1,18 +1,14 @@
 """A line of the tiny board on a device that does not calculate, for fast tests of the API."""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from coe import Inspector
-from coe.core import FULL, Expert, Finding
-from coe.inspector.asked_boards import Boards
+from coe.core import FULL, Finding
 from coe.inspector.precision import LineCosts, VariantChoice
 from coe.runtime.device import Device
 from coe.scheduler.costs import Cost
-from coe.store.kinds import ExpertInput
 from coe.testing import Experiment
 
 EXPERTS = ("body-a", "body-b", "body-c", "joint")
@@ -37,56 +33,56 @@ class QuickDevice(Device):
     holds_bodies = False
     depth = 1
 
-    def __init__(self, **troubles: Sequence[BaseException | Callable[[], None]]) -> None:
+    def __init__(self, **troubles):
         self.gate, self.reached = threading.Event(), threading.Event()
         self.gate.set()
         self.troubles = {name: list(queue) for name, queue in troubles.items()}
-        self.batches: list[tuple[str, int]] = []
+        self.batches = []
 
-    def _meet(self, where: str) -> None:
+    def _meet(self, where):
         if self.troubles.get(where):
             trouble = self.troubles[where].pop(0)
             if isinstance(trouble, BaseException):
                 raise trouble
             trouble()
 
-    def prepare(self, experts: Iterable[Expert], executors: int = 1) -> None:
+    def prepare(self, experts, executors=1):
         self._meet("prepare")
 
-    def admit(self, experts: Iterable[Expert], executors: int) -> None:
+    def admit(self, experts, executors):
         self._meet("admit")
 
-    def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
+    def fixed_bytes(self, experts, executors):
         return 0
 
-    def enter(self, executor: str) -> None:
+    def enter(self, executor):
         self._meet("enter")
 
-    def read(self, pool: str, expert: Expert, *, body: bool = False) -> None:
+    def read(self, pool, expert, *, body=False):
         self._meet("read")
 
-    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
+    def load(self, pool, expert, *, keep_copy=False, body=False):
         self._meet("load")
 
-    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
+    def evict(self, pool, expert, *, keep_copy=False, body=None):
         self._meet("evict")
 
-    def fill(self, expert: Expert) -> None:
+    def fill(self, expert):
         self._meet("fill")
 
-    def forget(self, expert: str) -> None:
+    def forget(self, expert):
         self._meet("forget")
 
-    def trim(self) -> None:
+    def trim(self):
         self._meet("trim")
 
-    def leave(self) -> None:
+    def leave(self):
         self._meet("leave")
 
-    def close(self) -> None:
+    def close(self):
         self._meet("close")
 
-    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
+    def run(self, executor, pool, expert, images):
         self.reached.set()
         assert self.gate.wait(60)
         self._meet("run")
@@ -95,7 +91,7 @@ class QuickDevice(Device):
         return [Finding(expert.id, "fp32", expert.labels[0 if good else 1], 0.9, margin=0.9) for good in light]
 
 
-def quick(tiny: tuple[Boards, Path], device: QuickDevice | None = None, **options: object) -> Inspector:
+def quick(tiny, device=None, **options):
     """Open a line of the tiny board, or of other boards with its experts, on a quick device."""
     board, store = tiny
     devices = {"cpu": device or QuickDevice()}

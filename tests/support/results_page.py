@@ -8,13 +8,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "results.md"
 _HEAD = "| | measured | goal | run |\n|---|---|---|---|\n"
 
 
-def page() -> str:
+def page():
     """Return the page as it must be."""
     data = yaml.safe_load(PAGE.with_suffix(".yaml").read_text(encoding="utf-8"))
     return "\n".join([data["intro"], *(_section(**section) for section in data["sections"])])
 
 
-def _section(text: str, runs: list[dict[str, object]]) -> str:
+def _section(text, runs):
     table, made = _HEAD, ""
     for number, run in enumerate(runs, 1):
         table += "".join(f"| {' | '.join(row)} | {number} |\n" for row in run["rows"])

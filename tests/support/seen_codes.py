@@ -9,7 +9,6 @@ import barcode
 import cv2
 import numpy as np
 import segno
-from numpy.typing import NDArray
 from ppf.datamatrix import DataMatrix
 
 _FINE, _OVER = 8, 4
@@ -19,7 +18,7 @@ QUIET = {"QRCode": 4, "DataMatrix": 2, "Code128": 10}
 """The modules of white around a code that its standard asks for, and one more for DataMatrix."""
 
 
-def modules(format: str, text: str) -> NDArray[np.uint8]:
+def modules(format, text):
     """Return the modules of a code, 1 for dark, (rows, columns); bars are 30 modules high."""
     if format == "QRCode":
         return np.array([list(row) for row in segno.make_qr(text, error="m").matrix], np.uint8)
@@ -46,7 +45,7 @@ class Seeing:
     ground: float = 0.1
 
 
-def photograph(dark: NDArray[np.uint8], quiet: int, seeing: Seeing, rng: np.random.Generator) -> NDArray[np.uint8]:
+def photograph(dark, quiet, seeing, rng):
     """Return a picture of a code with its white border, (H, W, 3) uint8 RGB."""
     bordered = np.pad(dark, quiet)
     fine = np.kron(1 - bordered, np.ones((_FINE, _FINE), np.uint8)).astype(np.float32)

@@ -87,26 +87,26 @@ class _Session:
 KINDS = {"small": Small(), "filed": Filed()}
 
 
-def state(label: str = "ok") -> dict[str, torch.Tensor]:
+def state(label="ok"):
     """Return weights that say one label of every image."""
     said = torch.tensor([1.0, 0.0] if label == "ok" else [0.0, 1.0])
     return {"fc.weight": torch.zeros(2, 12), "fc.bias": said}
 
 
-def put(store: Store, name: str, label: str = "ok", **changes: object) -> None:
+def put(store, name, label="ok", **changes):
     """Put an expert that says one label."""
     said = {"kind": "small", "labels": LABELS, "input_size": SIZE, "state": state(label)}
     store.put(name, **{**said, **changes})
 
 
-def put_filed(store: Store, folder: Path, label: str = "ok") -> None:
+def put_filed(store, folder, label="ok"):
     """Put the expert whose kind opens the file."""
     file = folder / "model.bin"
     file.write_bytes(b"a model" * 100 + bytes([LABELS.index(label)]))
     store.put("t/c", kind="filed", labels=LABELS, input_size=SIZE, file=file)
 
 
-def filled(folder: Path) -> tuple[Path, Store]:
+def filled(folder):
     """Write the board and its store: a and c say `ok`, b says `bad`."""
     board, store = folder / "t.yaml", Store(folder / "store")
     board.write_text(BOARD, encoding="utf-8")
@@ -116,7 +116,7 @@ def filled(folder: Path) -> tuple[Path, Store]:
     return board, store
 
 
-def prepare(store: Store, name: str, variant: str = "fp32") -> Path:
+def prepare(store, name, variant="fp32"):
     """Put a blob beside an expert's weights; return its path."""
     with store.changing(name) as manifest:
         made = lay_out(
@@ -131,19 +131,19 @@ def prepare(store: Store, name: str, variant: str = "fp32") -> Path:
     return store.folder(name) / done.variants[variant].file
 
 
-def edit(store: Store, name: str, **changes: object) -> None:
+def edit(store, name, **changes):
     """Change what a manifest says, as with an editor."""
     path = store.folder(name) / MANIFEST
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def agree(store: Store, name: str) -> None:
+def agree(store, name):
     """Let a manifest state the size and the checksum of its weights file as that is now."""
     path = store.path(name)
     edit(store, name, bytes=path.stat().st_size, checksum=checksum(path))
 
 
-def _socket(path: Path) -> None:
+def _socket(path):
     # The name of a socket may have 100 letters.
     before = Path.cwd()
     os.chdir(path.parent)
@@ -169,7 +169,7 @@ ODD = {
 """What may lie in the place of a file, and how it gets there."""
 
 
-def replace(path: Path, odd: str) -> None:
+def replace(path, odd):
     """Put something odd into the place of a file."""
     path.unlink()
     ODD[odd](path)

@@ -1,13 +1,11 @@
 """Tiny experts in a store, prepared in any variant, without a network behind them."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
 from coe.core import Expert
 from coe.store import variants
-from coe.store.blob_format import Variant
 from coe.store.manifest import Agreement
 from coe.store.store import Store
 from coe.variants.fold import Folded
@@ -22,12 +20,12 @@ STATE = {
 }
 
 
-def expert(variant: str = "fp32", **changes: object) -> Expert:
+def expert(variant="fp32", **changes):
     """Return the expert whose weights `stored` puts into a store."""
     return replace(Expert("x", KIND, ("ok", "bad"), 8, "t/x", variant=variant), **changes)
 
 
-def stored(root: Path, *prepared: Variant, state: dict[str, torch.Tensor] = STATE, kind: str = KIND) -> Store:
+def stored(root, *prepared, state=STATE, kind=KIND):
     """Put an expert into a store, and blobs of the variants named."""
     store = Store(root)
     store.put("t/x", kind=kind, labels=("ok", "bad"), input_size=8, state=state)
@@ -39,6 +37,6 @@ def stored(root: Path, *prepared: Variant, state: dict[str, torch.Tensor] = STAT
     return store
 
 
-def file_of(store: Store, variant: Variant) -> Path:
+def file_of(store, variant):
     """Return the path of an expert's blob."""
     return store.folder("t/x") / store.manifest("t/x").variants[variant].file

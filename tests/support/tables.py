@@ -1,12 +1,9 @@
 """Tables of cases of which `make test` runs a few rows, and `make test-all` all."""
 
-from collections.abc import Iterable
-from typing import Any
-
 import pytest
 
 
-def with_slow_rows(rows: Iterable[Any], *, fast: int) -> list[Any]:
+def with_slow_rows(rows, *, fast):
     """Return the rows of a parametrised test; those behind the first `fast` are marked slow."""
     return [
         row if index < fast else pytest.param(*(row if isinstance(row, tuple) else (row,)), marks=pytest.mark.slow)

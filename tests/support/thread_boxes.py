@@ -6,18 +6,16 @@ import pickle
 import queue
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
-from pathlib import Path
 
 import pytest
 
-from coe import Inspector, Picture
+from coe import Inspector
 from coe.cluster.box import BoxWorker
-from coe.cluster.links import BoxGone, Link, NotCarried, OpenBox, Say
-from coe.cluster.messages import BoxFacts, BoxReport, CarriedImage, NewRules, Parcel, RunStage
-from coe.core import Finding, Result
+from coe.cluster.links import BoxGone, NotCarried
+from coe.cluster.messages import NewRules, Parcel, RunStage
 from coe.errors import CoeError, ConfigError, sentence_of
 
 
@@ -41,14 +39,14 @@ class ThreadLink:
     has_crashed: bool = False
 
     @property
-    def id(self) -> str:
+    def id(self):
         return self.box.id
 
     @property
-    def facts(self) -> BoxFacts:
+    def facts(self):
         return self.box.facts
 
-    def take(self, parcel: Parcel) -> None:
+    def take(self, parcel):
         parcel = pickle.loads(pickle.dumps(parcel))
         assert parcel.number == len(self.heard)
         self.heard.append(parcel)
@@ -57,7 +55,7 @@ class ThreadLink:
         if not self.is_cut_off:
             self.box.take(parcel)
 
-    def next_report(self) -> BoxReport:
+    def next_report(self):
         if not self.is_cut_off:
             report = pickle.loads(pickle.dumps(self.box.report(0.05)))
             if not self.is_cut_off:
@@ -66,46 +64,46 @@ class ThreadLink:
             raise BoxGone("its process died", crashed=True)
         raise BoxGone("its cable was pulled")
 
-    def close(self) -> BoxReport | None:
+    def close(self):
         self.is_closed = True
         report = self.box.close()
         return None if self.is_cut_off else report
 
     @property
-    def experts(self) -> set[str]:
+    def experts(self):
         """The experts that it was let run at last."""
         rules = [message for parcel in self.heard for message in parcel.messages if isinstance(message, NewRules)]
         return {*rules[-1].placement.on(self.id), *rules[-1].also} if rules else set()
 
     @property
-    def stages(self) -> list[RunStage]:
+    def stages(self):
         return [message for parcel in self.heard for message in parcel.messages if isinstance(message, RunStage)]
 
 
 class ThreadBoxes:
     """A cluster in this process; call it as `make_boxes`. `come` lets a machine come, `cut_off` takes a box away."""
 
-    def __init__(self, machines: int) -> None:
-        self.links: list[ThreadLink] = []
-        self.fetched: Counter[tuple[str, int]] = Counter()
+    def __init__(self, machines):
+        self.links = []
+        self.fetched = Counter()
         self.room = 1 << 40
-        self.before_open: Callable[[str], None] = lambda id: None
-        self.after_open: Callable[[ThreadLink], None] = lambda link: None
-        self.deadly: Callable[[RunStage], bool] = lambda stage: False
+        self.before_open = lambda id: None
+        self.after_open = lambda link: None
+        self.deadly = lambda stage: False
         self.is_closed = False
         self._machines, self._numbers = machines, count()
-        self._coming: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._images: dict[int, bytes] = {}
+        self._coming = queue.SimpleQueue()
+        self._images = {}
         self._lock = threading.Lock()
 
-    def __call__(self, address: str, open_box: OpenBox, say: Say) -> ThreadBoxes:
+    def __call__(self, address, open_box, say):
         self.address, self._open_box, self._say = address, pickle.dumps(open_box), say
         return self
 
-    def open(self) -> list[Link]:
+    def open(self):
         return [self._opened(f"box{number + 1}") for number in range(self._machines)]
 
-    def open_new(self, wait_s: float) -> list[Link]:
+    def open_new(self, wait_s):
         try:
             name = self._coming.get(timeout=0.02)
         except queue.Empty:
@@ -116,13 +114,13 @@ class ThreadBoxes:
             self._say(f"warning: {sentence_of(error)}")
             return []
 
-    def come(self) -> None:
+    def come(self):
         self._coming.put(f"box{len(self.links) + 1}")
 
-    def cut_off(self, number: int) -> None:
+    def cut_off(self, number):
         self.links[number].is_cut_off = True
 
-    def share(self, image: CarriedImage) -> object:
+    def share(self, image):
         data = pickle.dumps(image)
         if len(data) > self.room:
             raise NotCarried("there is no room")
@@ -130,15 +128,15 @@ class ThreadBoxes:
         self._images[number] = data
         return Token(number)
 
-    def close(self) -> None:
+    def close(self):
         with self._lock:
             self.is_closed = True
             for link in self.links:
                 if not link.is_closed:
                     link.close()
 
-    def _opened(self, id: str) -> ThreadLink:
-        def fetch(tokens: Sequence[object]) -> list[CarriedImage]:
+    def _opened(self, id):
+        def fetch(tokens):
             numbers = [token.number for token in tokens if isinstance(token, Token)]
             self.fetched.update((id, number) for number in numbers)
             return [pickle.loads(self._images[number]) for number in numbers]
@@ -158,11 +156,11 @@ class ThreadBoxes:
 
 
 @pytest.fixture
-def thread_boxes() -> Iterator[Callable[[int], ThreadBoxes]]:
+def thread_boxes():
     """Return a function that makes a cluster of so many machines; each must be closed, with all its boxes."""
-    made: list[ThreadBoxes] = []
+    made = []
 
-    def make(machines: int) -> ThreadBoxes:
+    def make(machines):
         made.append(ThreadBoxes(machines))
         return made[-1]
 
@@ -173,12 +171,12 @@ def thread_boxes() -> Iterator[Callable[[int], ThreadBoxes]]:
 
 
 @pytest.fixture(scope="session")
-def alone(tiny: tuple[Path, Path], pictures: list[Picture]) -> dict[str, Result]:
+def alone(tiny, pictures):
     with Inspector(tiny[0], store=tiny[1]) as line:
         return {result.request.image: result for result in line.stream(pictures)}
 
 
-def same(results: dict[str, Result], alone: dict[str, Result]) -> None:
+def same(results, alone):
     assert set(results) == set(alone)
     for name, result in results.items():
         one = alone[name]
@@ -187,5 +185,5 @@ def same(results: dict[str, Result], alone: dict[str, Result]) -> None:
         assert [_said(finding) for finding in result.findings] == [_said(finding) for finding in one.findings]
 
 
-def _said(finding: Finding) -> tuple[object, ...]:
+def _said(finding):
     return (finding.expert, finding.variant, finding.label, pytest.approx(finding.score, abs=1e-4))

@@ -4,7 +4,6 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +13,6 @@ from fake_gpu import FEW, FakeDriver
 
 from coe import Inspector, Picture
 from coe.board import rules
-from coe.core import Result
 from coe.lab.cli import bench
 from coe.runtime.cuda import torch_driver, worker
 from coe.store import kinds, skeletons
@@ -29,7 +27,7 @@ class Said(NamedTuple):
     err: str
 
     @property
-    def words(self) -> str:
+    def words(self):
         """Standard error as one line, for any width of the window."""
         return " ".join(self.err.split())
 
@@ -40,10 +38,10 @@ STATED = ("--resize", "letterbox", "--channels", "rgb", "--normalize", "imagenet
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+def call(monkeypatch, capsys):
     """Return a function that runs `coe-bench`, or the given module of `coe.cli`, with arguments."""
 
-    def run(*arguments: object, command: ModuleType = bench) -> Said:
+    def run(*arguments, command=bench):
         monkeypatch.setattr(sys, "argv", ["coe", *(str(argument) for argument in arguments)])
         with pytest.raises(SystemExit) as ended:
             command.main()
@@ -67,7 +65,7 @@ components:
 """
 
 
-def fill(store: Store, board: rules.Rules) -> None:
+def fill(store, board):
     """Put seeded random weights for all experts of a board into a store."""
     for seed, expert in enumerate(board.experts.values()):
         with torch.random.fork_rng(devices=[]):
@@ -77,7 +75,7 @@ def fill(store: Store, board: rules.Rules) -> None:
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
+def driver(monkeypatch):
     """A fake GPU in the place of the machine's, with few graphs, because it captures at the speed of this processor."""
     monkeypatch.setattr(worker, "SIZES", FEW)
     fake = FakeDriver()
@@ -86,7 +84,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> FakeDriver:
 
 
 @pytest.fixture(scope="module")
-def board(tiny: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[rules.Rules, Store]:
+def board(tiny, tmp_path_factory):
     """The tiny board, loaded, and a copy of its store for one module of tests, which may prepare its experts."""
     folder = tmp_path_factory.mktemp("board")
     shutil.copy(tiny[0], folder)
@@ -94,14 +92,14 @@ def board(tiny: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def own_tiny(tiny: tuple[Path, Path], tmp_path: Path) -> tuple[Path, Path]:
+def own_tiny(tiny, tmp_path):
     """A copy of the board's file and the store for one test, which may damage them."""
     board, store = tiny
     return Path(shutil.copy(board, tmp_path)), Path(shutil.copytree(store, tmp_path / "own-store"))
 
 
 @pytest.fixture(scope="session")
-def pictures() -> list[Picture]:
+def pictures():
     """Thirty different pictures of noise, with their components in a mixed order."""
     chance = np.random.default_rng(7)
     thirty = []
@@ -114,12 +112,12 @@ def pictures() -> list[Picture]:
 
 
 @pytest.fixture
-def inspect_all(tiny: tuple[Path, Path]) -> Callable[..., dict[str, Result]]:
+def inspect_all(tiny):
     """Return a function that runs pictures through the tiny board's line and gives results by image name, each once."""
 
-    def run(pictures: list[Picture], **options: object) -> dict[str, Result]:
+    def run(pictures, **options):
         board, store = tiny
-        results: dict[str, Result] = {}
+        results = {}
         with Inspector(board, store=store, **options) as line:
             for result in line.stream(iter(pictures)):
                 assert result.request.image not in results

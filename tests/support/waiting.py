@@ -2,14 +2,12 @@
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any
 
 PATIENCE_S = 60.0
 
 
-def eventually(condition: Callable[[], Any], what: str = "it") -> None:
+def eventually(condition, what="it"):
     """Wait until a condition holds; fail after a minute, which a busy machine does not need."""
     until = time.monotonic() + PATIENCE_S
     while not condition():
@@ -20,14 +18,14 @@ def eventually(condition: Callable[[], Any], what: str = "it") -> None:
 class Halt:
     """A place in the work of one thread, where it halts once: another thread must wait meanwhile."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._here, self._go_on = threading.Event(), threading.Event()
 
-    def __call__(self, *args: object) -> None:
+    def __call__(self, *args):
         self._here.set()
         assert self._go_on.wait(PATIENCE_S)
 
-    def holds_up(self, first: Callable[[], object], other: Callable[[], object]) -> None:
+    def holds_up(self, first, other):
         """Check that work of another thread ends only once the work that halts here may go on."""
         with ThreadPoolExecutor(2) as threads:
             halted = threads.submit(first)

@@ -10,7 +10,7 @@ from coe.runtime.trial import peak_bytes, peak_growth_bytes, plausible_bytes
 MIB = 1 << 20
 
 
-def test_tensors_are_counted_while_they_live_and_views_take_nothing() -> None:
+def test_tensors_are_counted_while_they_live_and_views_take_nothing():
     def run():
         one = torch.zeros(MIB, dtype=torch.uint8)
         two = torch.zeros(3 * MIB, dtype=torch.uint8)

@@ -2,7 +2,6 @@
 
 import threading
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -10,14 +9,14 @@ from coe.errors import LineClosed, LineFull
 from coe.runtime.admission import Admission, Ticket
 
 
-def enter(admission: Admission, size: int, *, wait: bool = True) -> Ticket:
+def enter(admission, size, *, wait=True):
     """Take a ticket, and enter with it."""
     ticket = Ticket(admission, size)
     ticket.enter(wait=wait)
     return ticket
 
 
-def inside(tickets: list[Ticket]) -> str:
+def inside(tickets):
     """Return which tickets are granted, by number."""
     return "".join(str(number) for number, ticket in enumerate(tickets) if ticket.answered)
 
@@ -41,7 +40,7 @@ ROWS = {
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
-def test_who_is_let_in_as_others_leave(row: tuple[Any, ...]) -> None:
+def test_who_is_let_in_as_others_leave(row):
     places, sizes, first, *steps = row
     admission = Admission(places, limit_bytes=100)
     tickets = [enter(admission, size) for size in sizes]
@@ -51,7 +50,7 @@ def test_who_is_let_in_as_others_leave(row: tuple[Any, ...]) -> None:
         assert inside(tickets) == then
 
 
-def test_a_place_may_be_abandoned_at_any_time_and_room_is_given_back_by_what_fails() -> None:
+def test_a_place_may_be_abandoned_at_any_time_and_room_is_given_back_by_what_fails():
     admission = Admission(places=1, limit_bytes=100)
     first, dropped, last = (enter(admission, 1) for _ in range(3))
     # As a collection of garbage that has come by on the thread that holds the lock.
@@ -64,7 +63,7 @@ def test_a_place_may_be_abandoned_at_any_time_and_room_is_given_back_by_what_fai
     assert admission.wait_empty(0)
     admission = Admission(places=1, limit_bytes=100)
 
-    def fail() -> None:
+    def fail():
         raise SystemExit(3)
 
     with pytest.raises(SystemExit):
@@ -72,7 +71,7 @@ def test_a_place_may_be_abandoned_at_any_time_and_room_is_given_back_by_what_fai
     assert admission.wait_empty(0)
 
 
-def test_who_does_not_wait_is_turned_away_also_where_somebody_else_waits() -> None:
+def test_who_does_not_wait_is_turned_away_also_where_somebody_else_waits():
     admission = Admission(places=9, limit_bytes=100)
     first = enter(admission, 40)
     with pytest.raises(LineFull, match="1 images are under way"):
@@ -87,7 +86,7 @@ def test_who_does_not_wait_is_turned_away_also_where_somebody_else_waits() -> No
     assert enter(admission, 0, wait=False).answered, "an abandoned place holds nobody up"
 
 
-def test_an_end_wakes_those_who_wait_also_in_the_middle_of_another_call() -> None:
+def test_an_end_wakes_those_who_wait_also_in_the_middle_of_another_call():
     admission = Admission(places=1, limit_bytes=100)
     tickets = [enter(admission, 1) for _ in range(3)]
     admission.close()
@@ -104,7 +103,7 @@ def test_an_end_wakes_those_who_wait_also_in_the_middle_of_another_call() -> Non
     class Size(int):
         """A size at which a signal handler ends the admission, while the caller is giving the bytes back."""
 
-        def __rsub__(self, other: int) -> int:
+        def __rsub__(self, other):
             admission.close()
             seen.append(waiting.answered)
             return other - int(self)
@@ -118,18 +117,18 @@ def test_an_end_wakes_those_who_wait_also_in_the_middle_of_another_call() -> Non
     assert admission.wait_empty(0)
 
 
-def test_many_threads_never_pass_the_bounds() -> None:
+def test_many_threads_never_pass_the_bounds():
     admission = Admission(places=3, limit_bytes=100)
     lock, now, seen = threading.Lock(), [], []
 
-    def look(size: int) -> None:
+    def look(size):
         with lock:
             now.append(size)
             seen.append(list(now))
         with lock:
             now.remove(size)
 
-    def work(seed: int) -> None:
+    def work(seed):
         for turn in range(50):
             size = (seed * 37 + turn * 11) % 140 + 1
             admission.within(size, partial(look, size))

@@ -6,11 +6,11 @@ from coe.core import Box, Finding
 from coe.variants.agreement import compare, escalate_below, iou, log_odds, matched
 
 
-def said(label: str, score: float, margin: float = 0.0, *boxes: Box) -> Finding:
+def said(label, score, margin=0.0, *boxes):
     return Finding("x", "fp32", label, score, boxes, margin)
 
 
-def box(label: str, score: float, *xyxy: float) -> Box:
+def box(label, score, *xyxy):
     return Box(label, score, xyxy or (0.0, 0.0, 10.0, 10.0))
 
 

@@ -29,7 +29,7 @@ POINTS = np.array([[40, 40, 1], [120, 50, 1], [70, 120, 1]], np.float64).T
         (2, 1, -1.5, 1.01),
     ],
 )
-def test_a_moved_part_is_brought_back(right: float, down: float, degrees: float, scale: float) -> None:
+def test_a_moved_part_is_brought_back(right, down, degrees, scale):
     picture = noisy(moved(PART, right, down, degrees, scale), seed=1)
     alignment = align(picture, PART)
     motion = cv2.getRotationMatrix2D((79.5, 79.5), degrees, scale)
@@ -41,13 +41,13 @@ def test_a_moved_part_is_brought_back(right: float, down: float, degrees: float,
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(-12, 12), st.integers(-12, 12), st.integers(0, 3))
-def test_every_shift_is_found_to_the_pixel(right: int, down: int, seed: int) -> None:
+def test_every_shift_is_found_to_the_pixel(right, down, seed):
     reference = part(seed)
     alignment = align(moved(reference, right, down), reference)
     assert np.abs(alignment.to_picture - [[1, 0, right], [0, 1, down]]).max() < 0.5
 
 
-def test_a_picture_in_place_is_not_warped_and_what_it_does_not_show_comes_from_the_reference() -> None:
+def test_a_picture_in_place_is_not_warped_and_what_it_does_not_show_comes_from_the_reference():
     picture = noisy(PART, seed=3)
     alignment = align(picture, PART)
     assert np.array_equal(alignment.image, picture)
@@ -58,7 +58,7 @@ def test_a_picture_in_place_is_not_warped_and_what_it_does_not_show_comes_from_t
     assert all(align(part(seed), PART).fit < LEAST_FIT for seed in (5, 6, 7))
 
 
-def test_no_long_shift_wins_in_a_regular_pattern_or_by_the_little_that_it_shows() -> None:
+def test_no_long_shift_wins_in_a_regular_pattern_or_by_the_little_that_it_shows():
     rows, columns = np.mgrid[0:160, 0:160]
     pattern = np.where((rows // 8 + columns // 8) % 2, 220, 30).astype(np.uint8)
     grid = np.dstack([pattern] * 3)
@@ -75,13 +75,13 @@ def test_no_long_shift_wins_in_a_regular_pattern_or_by_the_little_that_it_shows(
     assert align(picture, reference).seen == 1.0
 
 
-def disc() -> np.ndarray:
+def disc():
     """A part that looks the same however it is turned."""
     picture = np.full((240, 240, 3), 90, np.uint8)
     return np.asarray(cv2.circle(picture, (120, 120), 48, (200, 180, 60), -1), np.uint8)
 
 
-def bar() -> np.ndarray:
+def bar():
     """A part that looks nearly the same however far it is moved along its bar, or stretched."""
     picture = np.zeros((240, 240, 3), np.uint8)
     picture[:] = np.linspace(30, 220, 240).astype(np.uint8)[None, :, None]
@@ -89,7 +89,7 @@ def bar() -> np.ndarray:
     return picture
 
 
-def dot() -> np.ndarray:
+def dot():
     """A part with a single round feature."""
     picture = np.full((140, 200, 3), (60, 110, 70), np.uint8)
     return np.asarray(cv2.circle(picture, (100, 70), 17, (200, 200, 190), -1), np.uint8)
@@ -98,7 +98,7 @@ def dot() -> np.ndarray:
 @pytest.mark.parametrize(
     ("x1", "y1", "x2", "y2", "grey"), [(8, 131, 40, 140, 20), (164, 1, 198, 10, 20), (152, 0, 183, 6, 240)]
 )
-def test_no_turn_moves_a_defect_out_of_the_frame(x1: int, y1: int, x2: int, y2: int, grey: int) -> None:
+def test_no_turn_moves_a_defect_out_of_the_frame(x1, y1, x2, y2, grey):
     """What the picture shows outside of the frame is compared with nothing."""
     for seed in range(4):
         defective = dot()
@@ -117,9 +117,7 @@ def test_no_turn_moves_a_defect_out_of_the_frame(x1: int, y1: int, x2: int, y2: 
         (bar(), 109, 220, 19, (1, 1), 0.0),
     ],
 )
-def test_no_motion_hides_a_defect_at_the_border(
-    good: np.ndarray, x: int, y: int, side: int, shift: tuple[int, int], degrees: float
-) -> None:
+def test_no_motion_hides_a_defect_at_the_border(good, x, y, side, shift, degrees):
     """A part with little to align by: a turn or a stretch that moves the defect out of the picture fits best."""
     defective = good.copy()
     defective[y : y + side, x : x + side] = 245 if defective[y : y + side, x : x + side].mean() < 128 else 10
@@ -127,7 +125,7 @@ def test_no_motion_hides_a_defect_at_the_border(
     assert lasting_differences(align(picture, good).image, good) > side**2 / 3
 
 
-def nut() -> np.ndarray:
+def nut():
     """A part with soft outlines: a turn and a stretch of two pixels change little of it."""
     picture = np.full((300, 300, 3), (60, 70, 60), np.uint8)
     cv2.ellipse(picture, (140, 150), (95, 110), 10, 0, 360, (190, 190, 165), -1)
@@ -138,7 +136,7 @@ def nut() -> np.ndarray:
 
 @pytest.mark.parametrize("side", range(4))
 @pytest.mark.parametrize("seed", [0, 1, 2, 6, 8])
-def test_no_motion_leaves_a_thin_line_of_a_bar_at_the_border(seed: int, side: int) -> None:
+def test_no_motion_leaves_a_thin_line_of_a_bar_at_the_border(seed, side):
     """A bar of three pixels: a motion that moves two of them out of the frame leaves what does not count."""
     chance = np.random.default_rng(seed)
     length = int(chance.integers(60, 140))
@@ -150,7 +148,7 @@ def test_no_motion_leaves_a_thin_line_of_a_bar_at_the_border(seed: int, side: in
     assert lasting_differences(aligned, reference) > 3 * length / 2
 
 
-def test_the_aspect_decides_whether_a_picture_can_be_compared_and_a_single_grey_can() -> None:
+def test_the_aspect_decides_whether_a_picture_can_be_compared_and_a_single_grey_can():
     assert same_shape(np.zeros((100, 200, 3), np.uint8), np.zeros((50, 100, 3), np.uint8))
     assert same_shape(np.zeros((100, 200, 3), np.uint8), np.zeros((50, 101, 3), np.uint8))
     assert not same_shape(np.zeros((100, 200, 3), np.uint8), np.zeros((200, 100, 3), np.uint8))
@@ -165,7 +163,7 @@ def test_the_aspect_decides_whether_a_picture_can_be_compared_and_a_single_grey_
 
 
 @pytest.mark.parametrize("shape", [(16, 4000), (4000, 16), (20, 2000), (8, 3000)])
-def test_a_strip_is_compared_too(shape: tuple[int, int]) -> None:
+def test_a_strip_is_compared_too(shape):
     """Made smaller by its longer side alone, nothing would be left of it."""
     chance = np.random.default_rng(0)
     strip = np.repeat(np.repeat(chance.integers(0, 255, shape, np.uint8)[..., None], 3, axis=2)[::4, ::4], 4, axis=0)
@@ -176,7 +174,7 @@ def test_a_strip_is_compared_too(shape: tuple[int, int]) -> None:
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 999))
 @settings(max_examples=60, deadline=None)
-def test_pictures_of_a_few_pixels_have_a_fit(height: int, width: int, seed: int) -> None:
+def test_pictures_of_a_few_pixels_have_a_fit(height, width, seed):
     chance = np.random.default_rng(seed)
     reference, other = chance.integers(0, 256, (2, height, width, 3), np.uint8)
     assert align(reference, reference).fit == pytest.approx(1.0, abs=1e-3)

@@ -1,7 +1,5 @@
 """What a board file allows to be read: patterns, characters that are alike, the window."""
 
-from pathlib import Path
-
 import pytest
 
 from coe.board import rules
@@ -24,7 +22,7 @@ from coe.helpers.allowed_text import Reading
         ("a*a*a*c", [], ["a" * 200]),
     ],
 )
-def test_patterns(allowed: str, fit: list[str], others: list[str]) -> None:
+def test_patterns(allowed, fit, others):
     reading = Reading(allowed=(allowed,))
     assert [text for text in (*fit, *others) if reading.allows(text)] == fit
 
@@ -39,12 +37,12 @@ def test_patterns(allowed: str, fit: list[str], others: list[str]) -> None:
         ("#", [], ["I"]),
     ],
 )
-def test_characters_that_are_alike_count_as_one(allowed: str, fit: list[str], others: list[str]) -> None:
+def test_characters_that_are_alike_count_as_one(allowed, fit, others):
     reading = Reading(allowed=(allowed,), alike=("0O", "8B"))
     assert [text for text in (*fit, *others) if reading.allows(text)] == fit
 
 
-def test_one_of_several_patterns_is_enough_and_without_any_each_text_is_allowed() -> None:
+def test_one_of_several_patterns_is_enough_and_without_any_each_text_is_allowed():
     assert [Reading(allowed=("103", "10K")).allows(text) for text in ("10K", "")] == [True, False]
     assert Reading().allows("anything")
 
@@ -78,7 +76,7 @@ components:
         ("alowed: ['103']", "alowed"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_line(tmp_path: Path, reads: str, says: str) -> None:
+def test_what_makes_no_sense_is_refused_with_its_line(tmp_path, reads, says):
     path = tmp_path / "b.yaml"
     path.write_text(BOARD % reads)
     with pytest.raises(RulesError) as refusal:
@@ -87,7 +85,7 @@ def test_what_makes_no_sense_is_refused_with_its_line(tmp_path: Path, reads: str
     assert says in str(refusal.value)
 
 
-def test_the_rules_hand_it_to_the_expert(tmp_path: Path) -> None:
+def test_the_rules_hand_it_to_the_expert(tmp_path):
     path = tmp_path / "b.yaml"
     path.write_text(BOARD % "window: [0.25, 0.4, 0.5, 0.2], allowed: [103, 10K], alike: [0O]")
     reads = rules.load(path).experts["value"].reads

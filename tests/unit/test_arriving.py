@@ -2,9 +2,6 @@
 
 import os
 from itertools import pairwise
-from pathlib import Path
-
-import pytest
 
 from coe.core import Request, Result, Verdict
 from coe.pictures.filling import LONGEST_PAUSE_S, Arrivals, Sighting, WatchedFolder
@@ -14,11 +11,11 @@ from coe.results.closing_boards import ClosingBoards
 FEW = 10
 
 
-def seen(size: int, inode: int = 1, *, upload: bool = False, modified: int = 0) -> Sighting:
+def seen(size, inode=1, *, upload=False, modified=0):
     return Sighting(FileStamp(size, modified), inode, upload)
 
 
-def test_a_picture_is_judged_once_it_and_its_time_stood_still() -> None:
+def test_a_picture_is_judged_once_it_and_its_time_stood_still():
     arrivals = Arrivals(2, 60)
     table = [(0.0, 10, []), (1.0, 20, []), (2.0, 20, []), (2.9, 20, []), (3.0, 20, ["a.png"]), (4.0, 20, [])]
     for now, size, ready in table:
@@ -31,7 +28,7 @@ def test_a_picture_is_judged_once_it_and_its_time_stood_still() -> None:
     assert arrivals.look({"a.png": seen(99, modified=4)}, 6.0, FEW) == ["a.png"]
 
 
-def test_an_upload_is_judged_at_once_when_that_very_file_got_the_name_of_the_picture() -> None:
+def test_an_upload_is_judged_at_once_when_that_very_file_got_the_name_of_the_picture():
     for name in ("SN1/R1__A.png.part", "SN1/.R1__A.png.x7", "SN1/.in.R1__A.png", ".tmp/R1__A.png"):
         arrivals = Arrivals(2, 60)
         assert arrivals.look({name: seen(10, upload=True)}, 0.0, FEW) == []
@@ -42,7 +39,7 @@ def test_an_upload_is_judged_at_once_when_that_very_file_got_the_name_of_the_pic
         assert arrivals.look(other, 0.1, FEW) == []
 
 
-def test_nothing_stands_still_while_nobody_sees_it_nor_is_a_file_waited_for_under_its_first_name() -> None:
+def test_nothing_stands_still_while_nobody_sees_it_nor_is_a_file_waited_for_under_its_first_name():
     arrivals = Arrivals(2, 60)
     arrivals.look({"a.png": seen(10)}, 0.0, FEW)
     arrivals.lose_sight()
@@ -58,7 +55,7 @@ def test_nothing_stands_still_while_nobody_sees_it_nor_is_a_file_waited_for_unde
     assert list(arrivals.open()) == ["b.png"]
 
 
-def test_a_verdict_holds_for_the_very_file_that_was_judged() -> None:
+def test_a_verdict_holds_for_the_very_file_that_was_judged():
     arrivals = Arrivals(2, 60)
     for now in (0.0, 2.0):
         arrivals.look({"a.png": seen(10)}, now, FEW)
@@ -79,7 +76,7 @@ def test_a_verdict_holds_for_the_very_file_that_was_judged() -> None:
     assert ready == ["a.png"]
 
 
-def test_a_torn_picture_is_tried_more_and_more_seldom_and_given_up_unless_its_share_was_away() -> None:
+def test_a_torn_picture_is_tried_more_and_more_seldom_and_given_up_unless_its_share_was_away():
     arrivals, tried = Arrivals(2, 60), []
     for now in range(200):
         if arrivals.look({"a.png": seen(10)}, now, FEW):
@@ -101,7 +98,7 @@ def test_a_torn_picture_is_tried_more_and_more_seldom_and_given_up_unless_its_sh
     assert not arrivals.torn("a.png", 102.0)
 
 
-def test_few_are_handed_out_at_a_time_the_oldest_first() -> None:
+def test_few_are_handed_out_at_a_time_the_oldest_first():
     arrivals = Arrivals(1, 60)
     files = {f"{n}.png": seen(10, inode=n, modified=9 - n) for n in range(5)}
     arrivals.look(files, 0.0, FEW)
@@ -112,13 +109,13 @@ def test_few_are_handed_out_at_a_time_the_oldest_first() -> None:
 # Pictures that are done are moved; boards of a folder that fills are closed once they are quiet
 
 
-def test_a_picture_that_is_replaced_as_it_is_moved_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_that_is_replaced_as_it_is_moved_stays(tmp_path, monkeypatch):
     watched, path = WatchedFolder(tmp_path / "in", tmp_path / "done"), tmp_path / "in" / "R1__L.png"
     path.parent.mkdir()
     path.write_bytes(b"first")
     stamp, rename = watched.stamp("R1__L.png"), os.replace
 
-    def late(source: Path, target: Path) -> None:
+    def late(source, target):
         path.write_bytes(b"taken again")
         monkeypatch.setattr(os, "replace", rename)
         rename(source, target)
@@ -128,7 +125,7 @@ def test_a_picture_that_is_replaced_as_it_is_moved_stays(tmp_path: Path, monkeyp
     assert path.read_bytes() == b"taken again", "the watch will see it"
 
 
-def test_no_board_is_quiet_while_its_share_is_away() -> None:
+def test_no_board_is_quiet_while_its_share_is_away():
     boards = ClosingBoards(None, quiet_s=30.0)
     boards.open.come("SN1", 0.0)
     boards.take(Result(Request(1, "L", "R1.png", "SN1"), Verdict.OK, (), 0.1), 1.0)

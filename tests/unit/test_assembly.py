@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from coe.board.rules import Rules
-from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.inspector import precision
 from coe.inspector.line_boards import Register
@@ -57,13 +55,13 @@ class Bench:
     memory_bytes = None
     holds_bodies = False
 
-    def __init__(self, manifests: dict[str, Manifest], damaged: str = "") -> None:
+    def __init__(self, manifests, damaged=""):
         self.manifests, self.measured, self.damaged = manifests, [], damaged
 
-    def fixed_bytes(self, experts, executors: int) -> int:
+    def fixed_bytes(self, experts, executors):
         return 0
 
-    def measure(self, expert: Expert) -> Cost:
+    def measure(self, expert):
         if expert.variant == "int8" and expert.id in self.damaged:
             raise StoreError(f"{expert.id} is damaged")
         self.measured.append((expert.kind, expert.input_size, expert.variant))
@@ -71,7 +69,7 @@ class Bench:
         return Cost(RUN_S[expert.variant] * expert.input_size**2 / 1024, 0.0, float(size), size, 8)
 
 
-def manifest(expert: Expert, **variants: int) -> Manifest:
+def manifest(expert, **variants):
     agreement = Agreement(images=9, labels_equal=1.0, largest_score_difference=0.0)
     return Manifest(
         id=expert.weights,
@@ -89,17 +87,17 @@ def manifest(expert: Expert, **variants: int) -> Manifest:
 
 
 @pytest.fixture
-def board() -> Rules:
+def board():
     return rules_from(BOARD)
 
 
 @pytest.fixture
-def manifests(board: Rules) -> dict[str, Manifest]:
+def manifests(board):
     sizes = {"a": {"fp32": 88, "fp16": 44, "int8": 22}, "b": {"int8": 20}, "f": {}}
     return {expert.weights: manifest(expert, **sizes[id]) for id, expert in board.experts.items()}
 
 
-def known(*boards_and_manifests: Any) -> Register:
+def known(*boards_and_manifests):
     """The register of a line that knows these experts, under their own names."""
     register = Register("fp32")
     for board, manifests in zip(boards_and_manifests[::2], boards_and_manifests[1::2], strict=True):
@@ -111,7 +109,7 @@ def known(*boards_and_manifests: Any) -> Register:
 KINDS: Any = {"net": Net(), "file": File()}
 
 
-def quiet(_: str) -> None:
+def quiet(_):
     pass
 
 
@@ -166,7 +164,7 @@ def test_in_fp32_nothing_else_is_measured_and_mixed_puts_second_looks_beside_the
 )
 def test_nothing_prepared_is_no_error_but_a_sentence(board, manifests, file, device, unprepared):
     bare = {weights: one.model_copy(update={"variants": {}}) for weights, one in manifests.items()}
-    said: list[str] = []
+    said = []
     line_options, kinds = LineOptions.of("b", precision="mixed", say=said.append), KINDS | {"file": file}
     costs = line_up(line_options, board, known(board, bare), {device: Bench(bare)}, kinds, None)
     assert {*costs.choice.variants.values()} == {"fp32"}
@@ -203,7 +201,7 @@ def test_further_experts_of_a_known_architecture_are_worked_out_and_the_others_k
 def test_an_int8_that_cannot_be_opened_is_measured_with_another_or_told(board, damaged, variants, told):
     sizes = {"a": {"int8": 22}, "b": {"int8": 10}, "f": {}}
     manifests = {expert.weights: manifest(expert, **sizes[id]) for id, expert in board.experts.items()}
-    said: list[str] = []
+    said = []
     line_options, bench = LineOptions.of("b", precision="mixed", say=said.append), Bench(manifests, damaged)
     costs = line_up(line_options, board, known(board, manifests), {"cpu": bench}, KINDS, None)
     assert [costs.choice.variants[id] for id in "ab"] == variants

@@ -1,22 +1,19 @@
 """Backbones: pretrained layers in the store, from a package or a file, and what kinds see through them."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from tiny_line import Call, Said
 
 from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.learn import backbones, learning
 from coe.store import kinds
-from coe.store.kinds import ExpertInput, Image, TrainingPlan
+from coe.store.kinds import TrainingPlan
 from coe.store.store import Store
 from coe.variants.fold import fold, network
 from experts import backbone
@@ -33,16 +30,16 @@ class Glance(BackboneKind):
     task = "classify"
     stages = (1, 2, 3)
 
-    def preprocess(self, image: Image, expert: Expert) -> ExpertInput:
+    def preprocess(self, image, expert):
         raise NotImplementedError
 
-    def postprocess(self, outputs: Any, prepared: Any, expert: Expert) -> Any:
+    def postprocess(self, outputs, prepared, expert):
         raise NotImplementedError
 
-    def skeleton(self, expert: Expert) -> torch.nn.Module:
+    def skeleton(self, expert):
         return torch.nn.ModuleDict({"backbone": self.layers()}).eval()
 
-    def forward(self, module: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, module, images):
         return backbone.pooled(self.maps(module, images))
 
 
@@ -50,29 +47,29 @@ EXPERT = Expert("glance", "glance", ("ok", "bad"), 64, "line7/glance")
 
 
 @pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def shelf(tmp_path_factory):
     store = Store(tmp_path_factory.mktemp("backbones"))
     backbones.add_packaged(store, "efficientnet-lite0")
     return store
 
 
 @pytest.fixture
-def run(call: Call, tmp_path: Path) -> Callable[..., Said]:
+def run(call, tmp_path):
     return lambda *words: call(*words, "--store", tmp_path / "store", command=experts_command)
 
 
-def looking(store: Store) -> torch.nn.Module:
+def looking(store):
     module = Glance().skeleton(EXPERT)
     backbone.load_backbone(module, Glance(), EXPERT, store.path(LITE))
     return module
 
 
-def pictures(count: int = 3) -> torch.Tensor:
+def pictures(count=3):
     chance = torch.Generator().manual_seed(5)
     return torch.randint(0, 256, (count, 3, 64, 64), generator=chance, dtype=torch.uint8)
 
 
-def test_the_weights_of_the_package_have_a_name_a_licence_and_are_timms_in_its_order(shelf: Store) -> None:
+def test_the_weights_of_the_package_have_a_name_a_licence_and_are_timms_in_its_order(shelf):
     manifest = shelf.manifest(LITE)
     assert (manifest.kind, manifest.input_size, manifest.licence) == ("efficientnet-lite0", 224, "Apache-2.0")
     assert (manifest.is_backbone, len(manifest.checksum)) == (True, 32)
@@ -95,7 +92,7 @@ def test_the_weights_of_the_package_have_a_name_a_licence_and_are_timms_in_its_o
     assert all(torch.allclose(mine, one, atol=1e-4) for mine, one in zip(maps, expected, strict=True))
 
 
-def test_a_picture_is_seen_by_itself_in_the_same_way_folded_too(shelf: Store) -> None:
+def test_a_picture_is_seen_by_itself_in_the_same_way_folded_too(shelf):
     module, kind = looking(shelf), Glance()
     with torch.no_grad():
         together, again = (kind.forward(module, pictures()) for _ in range(2))
@@ -111,14 +108,14 @@ def test_a_picture_is_seen_by_itself_in_the_same_way_folded_too(shelf: Store) ->
         assert torch.allclose(mine, kind.forward(module, pictures()), atol=1e-3)
 
 
-def test_patches_lie_on_one_grid(shelf: Store) -> None:
+def test_patches_lie_on_one_grid(shelf):
     maps = [torch.ones(2, 3, 8, 8), torch.full((2, 1, 2, 2), 5.0)]
     seen = backbone.patches(maps, 4)
     assert seen.shape == (2, 4, 4, 4)
     assert torch.equal(seen, torch.tensor([1.0, 1.0, 1.0, 5.0]).expand(2, 4, 4, 4))
 
 
-def test_a_training_without_a_backbone_or_with_another_says_so(shelf: Store, tmp_path: Path) -> None:
+def test_a_training_without_a_backbone_or_with_another_says_so(shelf, tmp_path):
     module = Glance().skeleton(EXPERT)
     with pytest.raises(ConfigError, match="backbone add"):
         backbone.load_backbone(module, Glance(), EXPERT, None)
@@ -127,7 +124,7 @@ def test_a_training_without_a_backbone_or_with_another_says_so(shelf: Store, tmp
         backbone.load_backbone(module, Glance(), EXPERT, tmp_path / "other.safetensors")
 
 
-def test_a_backbone_is_taken_from_the_package_when_a_kind_needs_it(tmp_path: Path) -> None:
+def test_a_backbone_is_taken_from_the_package_when_a_kind_needs_it(tmp_path):
     store = Store(tmp_path)
     assert backbones.start_of(store, Glance()) == LITE
     made = store.manifest(LITE).created
@@ -135,7 +132,7 @@ def test_a_backbone_is_taken_from_the_package_when_a_kind_needs_it(tmp_path: Pat
     assert store.manifest(LITE).created == made
 
 
-def test_a_damaged_backbone_is_not_learned_from(tmp_path: Path) -> None:
+def test_a_damaged_backbone_is_not_learned_from(tmp_path):
     store = Store(tmp_path / "store")
     path = store.path(backbones.add_packaged(store, "efficientnet-lite0").manifest.id)
     path.write_bytes(path.read_bytes()[:-1] + b"x")
@@ -145,7 +142,7 @@ def test_a_damaged_backbone_is_not_learned_from(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["patch", "probe", "resnet18"])
-def test_files_of_a_phone_are_named_where_too_few_pictures_are_left(kind: str, tmp_path: Path) -> None:
+def test_files_of_a_phone_are_named_where_too_few_pictures_are_left(kind, tmp_path):
     store, data = Store(tmp_path / "store"), tmp_path / "photos"
     start = None if kind == "resnet18" else backbones.add_packaged(store, LITE.removeprefix("backbones/")).manifest.id
     (data / "good").mkdir(parents=True)
@@ -156,7 +153,7 @@ def test_files_of_a_phone_are_named_where_too_few_pictures_are_left(kind: str, t
         learning.learn(store, expert, kinds.resolve(kind), plan, start, lambda *_: None)
 
 
-def test_where_no_package_brings_it_the_command_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_package_brings_it_the_command_is_named(tmp_path, monkeypatch):
     class Deep(Glance):
         backbone = "resnet18"
 
@@ -172,7 +169,7 @@ def test_where_no_package_brings_it_the_command_is_named(tmp_path: Path, monkeyp
     assert Store(tmp_path).ids() == []
 
 
-def test_a_file_becomes_a_backbone_and_another_of_its_name_is_refused(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_a_file_becomes_a_backbone_and_another_of_its_name_is_refused(run, tmp_path):
     kind = kinds.resolve("narrow")
     for name, seed in (("a", 1), ("b", 2)):
         torch.manual_seed(seed)
@@ -200,9 +197,7 @@ def test_a_file_becomes_a_backbone_and_another_of_its_name_is_refused(run: Calla
         (("x.pth", "--kind", "narrow"), "x.pth"),
     ],
 )
-def test_what_cannot_be_added_is_named(
-    run: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], named: str
-) -> None:
+def test_what_cannot_be_added_is_named(run, tmp_path, monkeypatch, words, named):
     monkeypatch.chdir(tmp_path)
     torch.save({"x": torch.zeros(1)}, "x.pth")
     said = run("backbone", "add", *words)
@@ -210,7 +205,7 @@ def test_what_cannot_be_added_is_named(
     assert Store(tmp_path / "store").ids() == []
 
 
-def test_a_backbone_has_the_input_that_its_file_says(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_a_backbone_has_the_input_that_its_file_says(run, tmp_path):
     kind, store = kinds.resolve("narrow"), Store(tmp_path / "store")
     state = kind.skeleton(replace(EXPERT, labels=("0", "1"))).state_dict()
     made = Store(tmp_path / "other")

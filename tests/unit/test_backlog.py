@@ -11,7 +11,7 @@ from coe.core import Stage
 from coe.scheduler.backlog import Backlog
 
 
-def filled(text: str, *, join: bool) -> Backlog:
+def filled(text, *, join):
     """Build a backlog of stages 0, 1, 2, ... of the experts that the letters name."""
     backlog = Backlog()
     for index, expert in enumerate(text):
@@ -19,11 +19,11 @@ def filled(text: str, *, join: bool) -> Backlog:
     return backlog
 
 
-def shape(backlog: Backlog) -> list[tuple[str, list[int]]]:
+def shape(backlog):
     return [(group.expert, [stage.request_id for stage in group]) for group in backlog.groups()]
 
 
-def test_a_stage_joins_the_latest_group_of_its_expert_or_goes_to_the_end() -> None:
+def test_a_stage_joins_the_latest_group_of_its_expert_or_goes_to_the_end():
     assert shape(filled("abacab", join=True)) == [("a", [0, 2, 4]), ("b", [1, 5]), ("c", [3])]
     assert shape(filled("aabacc", join=False)) == [("a", [0, 1]), ("b", [2]), ("a", [3]), ("c", [4, 5])]
     backlog = filled("aba", join=False)
@@ -32,7 +32,7 @@ def test_a_stage_joins_the_latest_group_of_its_expert_or_goes_to_the_end() -> No
     assert shape(backlog) == [("a", [0]), ("b", [1]), ("a", [2, 4]), ("b", [3])]
 
 
-def test_what_is_taken_or_dropped_leaves_the_rest_in_place_and_takes_its_charge() -> None:
+def test_what_is_taken_or_dropped_leaves_the_rest_in_place_and_takes_its_charge():
     backlog = filled("aab", join=True)
     group = backlog.latest("a")
     assert [stage.request_id for stage in backlog.take(group, 1, 5.0)] == [0]
@@ -47,7 +47,7 @@ def test_what_is_taken_or_dropped_leaves_the_rest_in_place_and_takes_its_charge(
     assert backlog.drop("z") == ()
 
 
-def test_stages_that_are_put_back_stand_in_front_each_alone_and_nobody_joins_them() -> None:
+def test_stages_that_are_put_back_stand_in_front_each_alone_and_nobody_joins_them():
     backlog = filled("ab", join=True)
     backlog.put_back((Stage(7, "a"), Stage(8, "a")), 0.5)
     backlog.add(Stage(9, "a"), 1.0, join=True)
@@ -58,7 +58,7 @@ def test_stages_that_are_put_back_stand_in_front_each_alone_and_nobody_joins_the
     assert shape(alone) == [("a", [7]), ("a", [8])]
 
 
-def test_rounding_does_not_pile_up_when_it_runs_empty() -> None:
+def test_rounding_does_not_pile_up_when_it_runs_empty():
     backlog = Backlog()
     for _ in range(10):
         for number, charge in enumerate((0.1, 0.2, 0.3)):
@@ -84,9 +84,9 @@ OPERATIONS = st.lists(
 
 
 @given(OPERATIONS)
-def test_no_stage_is_lost_or_doubled_and_totals_are_sums(operations: list[tuple]) -> None:
+def test_no_stage_is_lost_or_doubled_and_totals_are_sums(operations):
     backlog, waiting, number = Backlog(), {}, 0
-    due: defaultdict[tuple[int, str], float] = defaultdict(lambda: math.inf)
+    due = defaultdict(lambda: math.inf)
     for name, *arguments in operations:
         match name, arguments:
             case "add", (expert, join, charge):

@@ -2,8 +2,6 @@
 
 import json
 import threading
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -155,7 +153,7 @@ def test_memory_that_the_device_still_reads_is_not_lent_again():
     assert torch.equal(memory._memory[:PAGE], of(1, 1))
 
 
-def test_copies_go_when_nothing_else_is_left_the_oldest_first_and_make_room_for_their_like() -> None:
+def test_copies_go_when_nothing_else_is_left_the_oldest_first_and_make_room_for_their_like():
     driver = FakeDriver()
     host = HostMemory(driver, 3 * PAGE)
     for name in "abc":
@@ -204,7 +202,7 @@ HEADER = encode(lay_out(Folded(STATE, ()), "q8", kind="k", labels=2).header)
 LENGTH = 8
 
 
-def changed(change: Callable[[dict[str, Any]], object]) -> bytes:
+def changed(change):
     """Return the bytes of the header after a change of what it states."""
     table = json.loads(HEADER[LENGTH:])
     key = next(key for key, text in table["__metadata__"].items() if text.startswith("{"))
@@ -233,14 +231,14 @@ CLAIMS = {
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_what_cannot_be_is_refused(claim: str) -> None:
+def test_what_cannot_be_is_refused(claim):
     assert [tensor.name for tensor in decode(changed(lambda header: None), "x").tensors] == list(STATE)
     change, sentence = CLAIMS[claim]
     with pytest.raises(StoreError, match=sentence):
         decode(changed(change), "x")
 
 
-def test_a_header_that_is_cut_off_is_refused() -> None:
+def test_a_header_that_is_cut_off_is_refused():
     raw = changed(lambda header: header.update(folded=[[f"c{index}", f"n{index}"] for index in range(400)]))
     assert data_start(raw[:PAGE], "x") == len(raw) > PAGE
     with pytest.raises(StoreError, match="x is truncated"):

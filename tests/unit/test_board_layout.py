@@ -15,7 +15,7 @@ from coe.bring.board.package_sizes import read_library, size_of
 from coe.bring.parts.answers import BottomAngle, BottomSide, BottomX
 from coe.bring.parts.answers import parse as parse_answers
 from coe.errors import ConfigError, RulesError
-from coe.placement import BoardRecipe, Layout, lay_out, parse_recipe
+from coe.placement import lay_out, parse_recipe
 
 PLAIN: dict[str, Any] = {
     "recipe": "r",
@@ -29,16 +29,16 @@ R1 = BoardPart("R1", 10, 20, 30, Side.TOP, "R0402", 2)
 U1 = BoardPart("U1", 30, 10, 0, Side.TOP, "SOIC", 3)
 
 
-def recipe(**changes: Any) -> BoardRecipe:
+def recipe(**changes):
     content = {key: value for key, value in {**PLAIN, **changes}.items() if value is not None}
     return parse_recipe(Path("r.yaml"), yaml.safe_dump(content).encode())
 
 
-def seen(layout: Layout) -> list[tuple[str, float, float, float]]:
+def seen(layout):
     return [(s.name, round(s.at.x_mm, 6), round(s.at.y_mm, 6), round(s.angle_deg, 6) % 360) for s in layout.sites]
 
 
-def test_a_part_lies_where_the_file_says_with_the_crop_that_the_recipe_says() -> None:
+def test_a_part_lies_where_the_file_says_with_the_crop_that_the_recipe_says():
     layout = lay_out(recipe(), (R1, U1))
     assert seen(layout) == [("R1", 10, 20, 30), ("U1", 30, 10, 90)]
     assert [(part.refdes, part.component) for part in layout.parts] == [("R1", "R0402"), ("U1", "SOIC")]
@@ -52,7 +52,7 @@ def test_a_part_lies_where_the_file_says_with_the_crop_that_the_recipe_says() ->
     assert layout.not_inspected == ("U1", "REF**", "REF**")
 
 
-def test_the_units_of_a_panel_are_turned_and_moved() -> None:
+def test_the_units_of_a_panel_are_turned_and_moved():
     units = {"A": {"at": [0, 0]}, "B": {"at": [40, 30], "rotation": 180}, "C": {"at": [30, 5], "rotation": 90}}
     layout = lay_out(recipe(panel={"units": units}), (R1,))
     assert seen(layout) == [("A/R1", 10, 20, 30), ("B/R1", 30, 10, 210), ("C/R1", 10, 15, 120)]
@@ -68,7 +68,7 @@ def test_the_units_of_a_panel_are_turned_and_moved() -> None:
     ]
 
 
-def test_the_camera_sees_the_bottom_mirrored_and_units_turn_the_other_way() -> None:
+def test_the_camera_sees_the_bottom_mirrored_and_units_turn_the_other_way():
     below = replace(R1, side=Side.BOTTOM)
     layout = lay_out(recipe(side="bottom"), (below, U1))
     assert seen(layout) == [("R1", -10, 20, 30)]
@@ -80,7 +80,7 @@ def test_the_camera_sees_the_bottom_mirrored_and_units_turn_the_other_way() -> N
 
 
 @given(x=st.floats(-1e4, 1e4), angle=st.floats(0, 359.9), way=st.sampled_from(list(BottomAngle)))
-def test_mirroring_twice_changes_nothing(x: float, angle: float, way: BottomAngle) -> None:
+def test_mirroring_twice_changes_nothing(x, angle, way):
     for frame in BottomX:
         bottom = BottomSide(x=frame, angle=way)
         assert bottom.x_from_top(bottom.x_from_top(x)) == x
@@ -113,7 +113,7 @@ def test_mirroring_twice_changes_nothing(x: float, angle: float, way: BottomAngl
         ({"bad_mark": {"at": [1, 1], "diameter": 1, "look": "dark"}}, "there is no panel here"),
     ],
 )
-def test_a_recipe_that_cannot_be_used_is_one_sentence(changes: dict[str, Any], complaint: str) -> None:
+def test_a_recipe_that_cannot_be_used_is_one_sentence(changes, complaint):
     with pytest.raises(RulesError, match=complaint) as caught:
         recipe(**changes)
     assert str(caught.value).startswith("r.yaml:")
@@ -123,7 +123,7 @@ def test_a_recipe_that_cannot_be_used_is_one_sentence(changes: dict[str, Any], c
             parse_recipe(Path("r.yaml"), content)
 
 
-def test_the_recipes_of_the_page_are_recipes() -> None:
+def test_the_recipes_of_the_page_are_recipes():
     answers, whole, panel, serial = (
         block.text for block in pages.blocks(pages.ROOT / "docs" / "placements.md") if block.language == "yaml"
     )
@@ -151,13 +151,13 @@ BELOW = replace(R1, side=Side.BOTTOM)
         ({"components": {"R0402": {"size": [0.1, 0.1], "margin": 0}}}, [R1], "would have 5 x 5 pixels; at least 8 x 8"),
     ],
 )
-def test_what_does_not_fit_is_one_sentence(changes: dict[str, Any], parts: list[BoardPart], complaint: str) -> None:
+def test_what_does_not_fit_is_one_sentence(changes, parts, complaint):
     with pytest.raises(ConfigError, match=complaint) as caught:
         lay_out(recipe(**changes), parts)
     assert len(str(caught.value).split("\n")) == 1 + str(caught.value).count("[TODO")
 
 
-def test_all_parts_that_are_no_component_are_named_at_once_as_entries_to_paste() -> None:
+def test_all_parts_that_are_no_component_are_named_at_once_as_entries_to_paste():
     parts = [BoardPart(f"R{n}", 1.0 + n, 2.0, 0.0, Side.TOP, f"KIND-{n % 3}", n) for n in range(9)]
     with pytest.raises(ConfigError) as caught:
         lay_out(recipe(), [R1, *parts])
@@ -168,14 +168,14 @@ def test_all_parts_that_are_no_component_are_named_at_once_as_entries_to_paste()
 
 
 @pytest.mark.parametrize(("origin", "is_told"), [(0.0, False), (0.4, False), (-3.0, True)])
-def test_fiducials_that_the_file_has_elsewhere_than_the_recipe_are_told(origin: float, is_told: bool) -> None:
+def test_fiducials_that_the_file_has_elsewhere_than_the_recipe_are_told(origin, is_told):
     known = recipe()
     marks = [BoardPart(name, x + origin, y, 0, Side.TOP) for name, (x, y) in known.fiducials.at.items()]
     assert bool(lay_out(known, [R1, *marks]).moved_marks) == is_told
     assert not lay_out(known, [R1, replace(marks[0], x_mm=5)]).moved_marks  # one may be a fuse
 
 
-def test_a_change_of_recipe_or_placements_is_another_layout_and_it_must_fit_the_rules_of_a_board() -> None:
+def test_a_change_of_recipe_or_placements_is_another_layout_and_it_must_fit_the_rules_of_a_board():
     same = lay_out(recipe(), (R1,)).digest
     assert lay_out(recipe(), (R1,)).digest == same
     assert lay_out(recipe(tolerance_um=50), (R1,)).digest != same
@@ -223,14 +223,14 @@ SIZES = {
 
 
 @pytest.mark.parametrize("package", SIZES)
-def test_the_size_is_in_the_name(package: str) -> None:
+def test_the_size_is_in_the_name(package):
     size = size_of(package)
     assert (size.width_mm, size.height_mm) == SIZES[package]
     for without in ("", "JST_XH_1x04", "MountingHole_3.2mm_M3", "X1", "2x14", "HDR2x4"):
         assert size_of(without) is None
 
 
-def test_a_library_of_the_user_comes_first(tmp_path: Path) -> None:
+def test_a_library_of_the_user_comes_first(tmp_path):
     (path := tmp_path / "package_sizes.yaml").write_text(
         "sizes:\n  - {package: PinHeader_1x04*, size: [2.6, 10.2]}\n  - {package: SOT-23, size: [2, 2]}\n"
     )

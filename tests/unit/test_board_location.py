@@ -1,20 +1,17 @@
 """Locating a board: fiducials to a fraction of a pixel, or a sentence that says why the board is not registered."""
 
-from typing import Any
-
 import cv2
 import numpy as np
 import pytest
 from drawn_boards import FIDUCIALS, HEIGHT_MM, PARTS, UM, WIDTH_MM, Pose, disc, draw, layout, millimetres, truth
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from thorough import THOROUGH
 
 from coe.board.parts_list import Side
 from coe.core import FailureKind, Verdict
 from coe.errors import ImageError, RulesError
-from coe.placement import Layout, blind_to, crop, locate, overlay, overlay_of, read_board, warnings_of
+from coe.placement import blind_to, crop, locate, overlay, overlay_of, read_board, warnings_of
 from coe.placement.fiducials import discs
 from coe.placement.fit import Fit, affine, fitted, residual_um, similarity
 from coe.placement.overlay_picture import heading_lines
@@ -23,14 +20,14 @@ LAYOUT = layout()
 POINTS = np.array(list(FIDUCIALS.values()))
 
 
-def poses() -> st.SearchStrategy[Pose]:
+def poses():
     shift = st.floats(-12, 12)
     return st.builds(Pose, st.floats(-4.5, 4.5), st.floats(0.985, 1.015), shift, shift)
 
 
 @settings(max_examples=12 * THOROUGH, deadline=None)
 @given(pose=poses(), seed=st.integers(0, 10**6))
-def test_any_board_within_the_limits_is_found_to_a_fraction_of_a_pixel(pose: Pose, seed: int) -> None:
+def test_any_board_within_the_limits_is_found_to_a_fraction_of_a_pixel(pose, seed):
     location = locate(draw(layout([PARTS[0]]), pose, seed=seed), LAYOUT)
     assert location.registered, location.why
     exact, _, _ = truth(LAYOUT, pose)
@@ -46,7 +43,7 @@ numbers = st.floats(-1000, 1000)
 
 
 @given(turn=st.floats(-180, 180), scale=st.floats(0.1, 100), x=numbers, y=numbers)
-def test_a_map_there_and_back_changes_nothing(turn: float, scale: float, x: float, y: float) -> None:
+def test_a_map_there_and_back_changes_nothing(turn, scale, x, y):
     a, b = scale * np.cos(np.radians(turn)), scale * np.sin(np.radians(turn))
     fit = Fit(np.array([[a, -b, x], [-b, -a, y]]))
     assert np.allclose(millimetres(fit, fit.pixels(POINTS)), POINTS, atol=1e-6)
@@ -55,7 +52,7 @@ def test_a_map_there_and_back_changes_nothing(turn: float, scale: float, x: floa
     assert fit.um_per_pixel == pytest.approx(1000 / scale)
 
 
-def test_the_residual_is_of_what_the_fiducials_can_contradict_four_may_be_stretched_but_not_bent() -> None:
+def test_the_residual_is_of_what_the_fiducials_can_contradict_four_may_be_stretched_but_not_bent():
     scale = np.array([[20.0, 0, 0], [0, -20, 0]])
     two, pixels = POINTS[:2], Fit(scale).pixels(POINTS[:2])
     assert residual_um(two, pixels, 50) == pytest.approx(0, abs=1e-6)
@@ -75,14 +72,14 @@ def test_the_residual_is_of_what_the_fiducials_can_contradict_four_may_be_stretc
     assert residual_um(four, stretched, 50) == pytest.approx(50, rel=0.02)
 
 
-def reason(picture: np.ndarray, **changes: object) -> str:
+def reason(picture, **changes):
     location = locate(picture, layout(**changes))
     assert not location.registered
     assert location.why
     return location.why
 
 
-def test_a_board_without_fiducials_or_out_of_the_limits_is_not_registered() -> None:
+def test_a_board_without_fiducials_or_out_of_the_limits_is_not_registered():
     blank = np.full((400, 480, 3), 90, np.uint8)
     where = "no fiducial was found within 2.5 mm of where F1, F2 and F3 should be"
     assert reason(blank) == where
@@ -100,7 +97,7 @@ def test_a_board_without_fiducials_or_out_of_the_limits_is_not_registered() -> N
 
 @settings(max_examples=15 * THOROUGH, deadline=None)
 @given(width=st.integers(8, 90), height=st.integers(8, 90), seed=st.integers(0, 99), grain=st.sampled_from([0, 3, 255]))
-def test_whatever_a_picture_shows_each_component_has_its_answer(width: int, height: int, seed: int, grain: int) -> None:
+def test_whatever_a_picture_shows_each_component_has_its_answer(width, height, seed, grain):
     coarse = layout([PARTS[0], PARTS[1]], um_per_pixel=160)
     pixels = np.random.default_rng(seed).integers(0, grain + 1, (height, width, 3), dtype=np.uint8)
     board = read_board(pixels, coarse, "SN1")
@@ -109,7 +106,7 @@ def test_whatever_a_picture_shows_each_component_has_its_answer(width: int, heig
     assert overlay_of(board).shape[1] == width
 
 
-def test_a_picture_of_the_other_side_or_the_wrong_way_round_is_named() -> None:
+def test_a_picture_of_the_other_side_or_the_wrong_way_round_is_named():
     mirrored = locate(draw(LAYOUT, Pose(mirrored=True)), LAYOUT)
     assert mirrored.why.endswith("mirrored: is it of the other side?")
     assert len(mirrored.reasons) == 2
@@ -132,7 +129,7 @@ def test_a_picture_of_the_other_side_or_the_wrong_way_round_is_named() -> None:
         (lambda picture: np.rot90(picture, 3), "turned by 90 degrees"),
     ],
 )
-def test_a_whole_picture_that_lies_otherwise_is_told_also_off_the_middle(lies: Any, words: str) -> None:
+def test_a_whole_picture_that_lies_otherwise_is_told_also_off_the_middle(lies, words):
     at = {"F1": [2, 2], "F2": [18, 3], "F3": [2, 13]}
     changes = {"fiducials": {"diameter": 1, "search": 1.0, "at": at}, "tolerance_um": 60}
     picture = draw(layout(**changes), Pose(x_px=30))
@@ -145,8 +142,8 @@ SYMMETRIC = {"F1": [2, 2], "F2": [18, 14]}
 SQUARE = {"F1": [4, 2], "F2": [16, 2], "F3": [4, 14], "F4": [16, 14]}
 
 
-def test_a_board_could_lie_in_each_way_in_which_its_fiducials_fit_the_recipe() -> None:
-    def ways(at: dict[str, list[float]], **changes: Any) -> tuple[str, ...]:
+def test_a_board_could_lie_in_each_way_in_which_its_fiducials_fit_the_recipe():
+    def ways(at, **changes):
         return blind_to(layout(fiducials={"diameter": 0.8, "at": at}, **changes))
 
     assert ways(SQUARE) == ("mirrored", "turned by 180 degrees", "turned by 90 degrees")
@@ -157,11 +154,11 @@ def test_a_board_could_lie_in_each_way_in_which_its_fiducials_fit_the_recipe() -
     assert all("landmark" in one for one in warnings_of(layout(fiducials={"diameter": 1, "at": SYMMETRIC})))
 
 
-def picture_of(grey: np.ndarray) -> np.ndarray:
+def picture_of(grey):
     return np.repeat(grey.round().clip(0, 255).astype(np.uint8)[..., None], 3, axis=2)
 
 
-def marked(at_mm: tuple[float, float] | None, pose: Pose, drawn: Layout, diameter: float = 24.0) -> np.ndarray:
+def marked(at_mm, pose, drawn, diameter=24.0):
     """Draw a board with a dark disc at a place."""
     picture = draw(drawn, pose, seed=None)[..., 0].astype(float)
     if at_mm is not None:
@@ -171,7 +168,7 @@ def marked(at_mm: tuple[float, float] | None, pose: Pose, drawn: Layout, diamete
 
 @settings(max_examples=8 * THOROUGH, deadline=None)
 @given(turn=st.floats(-4, 4), x_px=st.floats(-12, 12))
-def test_a_landmark_tells_how_a_board_lies_whose_fiducials_lie_alike(turn: float, x_px: float) -> None:
+def test_a_landmark_tells_how_a_board_lies_whose_fiducials_lie_alike(turn, x_px):
     landmark = {"at": [16.5, 3.5], "diameter": 1.2, "look": "dark"}
     changes = {"fiducials": {"diameter": 1, "search": 2.5, "at": SYMMETRIC}}
     known = layout([PARTS[1]], **changes, landmark=landmark)
@@ -191,7 +188,7 @@ def test_a_landmark_tells_how_a_board_lies_whose_fiducials_lie_alike(turn: float
     assert "choose a landmark" in locate(picture_of(grey), known).why
 
 
-def test_a_landmark_in_the_middle_of_the_fiducials_tells_nothing() -> None:
+def test_a_landmark_in_the_middle_of_the_fiducials_tells_nothing():
     changes = {"fiducials": {"diameter": 1, "at": SYMMETRIC}}
     middle = layout(**changes, landmark={"at": [10, 8.3], "diameter": 1, "look": "dark"})
     assert blind_to(middle) == ("turned by 180 degrees",)
@@ -201,7 +198,7 @@ def test_a_landmark_in_the_middle_of_the_fiducials_tells_nothing() -> None:
 
 
 @pytest.mark.parametrize("at", [(6.0, 8.0), (6.0, 8.3), (10.0, 14.0)])
-def test_a_landmark_that_one_way_leaves_in_its_place_tells_the_others(at: tuple[float, float]) -> None:
+def test_a_landmark_that_one_way_leaves_in_its_place_tells_the_others(at):
     """It lies on an axis of the fiducials: a mirrored picture is named, and good boards are found."""
     fiducials = {"diameter": 1, "at": {"F1": [2, 8], "F2": [18, 8]}}
     known = layout([PARTS[1]], fiducials=fiducials, landmark={"at": list(at), "diameter": 1.2, "look": "dark"})
@@ -211,7 +208,7 @@ def test_a_landmark_that_one_way_leaves_in_its_place_tells_the_others(at: tuple[
     assert not locate(marked(at, Pose(turn_deg=180), known), known).registered
 
 
-def test_other_discs_do_not_lead_astray_but_a_second_set_is_ambiguous() -> None:
+def test_other_discs_do_not_lead_astray_but_a_second_set_is_ambiguous():
     fit, _, _ = truth(LAYOUT, Pose())
     picture = draw(LAYOUT, seed=None)[..., 0].astype(float)
     for name, off in (("F1", (1.5, 0.4)), ("F2", (-1.4, 1.0)), ("F3", (0.2, -1.6))):
@@ -231,9 +228,7 @@ def test_other_discs_do_not_lead_astray_but_a_second_set_is_ambiguous() -> None:
 @pytest.mark.parametrize("level", [67, 80, 200])
 @pytest.mark.parametrize("blur_px", [0.0, 2.0, 4.0])
 @pytest.mark.parametrize("off_mm", [(1.9, 0.0), (-1.2, 1.3), (0.3, -1.8)])
-def test_a_second_set_is_ambiguous_however_faint_and_blurred_the_fiducials_are(
-    level: float, blur_px: float, off_mm: tuple[float, float]
-) -> None:
+def test_a_second_set_is_ambiguous_however_faint_and_blurred_the_fiducials_are(level, blur_px, off_mm):
     """Pads of the same form, a little aside, look better than fiducials that are tarnished or out of focus."""
     fit, width, height = truth(LAYOUT, Pose())
     picture = np.full((height, width), 60.0)
@@ -250,7 +245,7 @@ def test_a_second_set_is_ambiguous_however_faint_and_blurred_the_fiducials_are(
     assert location.registered == faintest, location.why
 
 
-def test_dark_and_large_fiducials_are_found_larger_than_the_picture_none() -> None:
+def test_dark_and_large_fiducials_are_found_larger_than_the_picture_none():
     dark = {"diameter": 1, "search": 2.5, "look": "dark", "at": FIDUCIALS}
     assert locate(255 - draw(LAYOUT), layout(fiducials=dark)).registered
     assert not locate(draw(LAYOUT), layout(fiducials=dark)).registered
@@ -264,7 +259,7 @@ def test_dark_and_large_fiducials_are_found_larger_than_the_picture_none() -> No
 
 
 @pytest.mark.parametrize("angle", [0, 30, 90, 180, 217, 359])
-def test_a_crop_is_upright_whatever_the_angle(angle: float) -> None:
+def test_a_crop_is_upright_whatever_the_angle(angle):
     part = [type(PARTS[0])("P1", 10, 8, angle, Side.TOP, component="A")]
     drawn = layout(part)
     picture = draw(drawn, Pose(turn_deg=3, x_px=4.3), seed=None)
@@ -283,7 +278,7 @@ def test_a_crop_is_upright_whatever_the_angle(angle: float) -> None:
     assert shown[3:4, 4:6].mean() > 130
 
 
-def test_the_bottom_side_is_seen_as_it_lies() -> None:
+def test_the_bottom_side_is_seen_as_it_lies():
     below = [type(part)(part.refdes, part.x_mm, part.y_mm, 330, Side.BOTTOM, component="A") for part in PARTS]
     drawn = layout(below, side="bottom")
     picture = draw(drawn, Pose(turn_deg=-2), seed=None)
@@ -294,7 +289,7 @@ def test_the_bottom_side_is_seen_as_it_lies() -> None:
     assert not locate(picture, layout()).registered
 
 
-def test_each_component_has_a_crop_or_a_result_with_the_reason() -> None:
+def test_each_component_has_a_crop_or_a_result_with_the_reason():
     near_the_edge = type(PARTS[0])("E1", 19.9, 8, 0, Side.TOP, component="A")
     drawn = layout([*PARTS, near_the_edge])
     board = read_board(draw(drawn)[:, :-40], drawn, "SN1", name="SN1.png")
@@ -315,7 +310,7 @@ def test_each_component_has_a_crop_or_a_result_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"no picture", b"\x89PNG\r\n\x1a\n" + bytes(20)])
-def test_a_picture_that_cannot_be_read_is_an_error_of_each_component(data: bytes) -> None:
+def test_a_picture_that_cannot_be_read_is_an_error_of_each_component(data):
     board = read_board(data, LAYOUT, "SN1")
     results = list(board.results())
     assert [r.request.refdes for r in results] == [p.refdes for p in PARTS]
@@ -338,7 +333,7 @@ ON_PANEL = (
 )
 
 
-def test_units_with_a_bad_mark_are_skipped_and_named() -> None:
+def test_units_with_a_bad_mark_are_skipped_and_named():
     panel = layout(ON_PANEL, **PANEL)
     picture = draw(panel)
     assert locate(picture, panel).skipped == {}
@@ -370,7 +365,7 @@ def test_units_with_a_bad_mark_are_skipped_and_named() -> None:
         locate(picture, panel, ["r9"])
 
 
-def test_a_view_shows_the_part_of_the_picture_in_which_a_board_lies_and_the_overlay_its_crops() -> None:
+def test_a_view_shows_the_part_of_the_picture_in_which_a_board_lies_and_the_overlay_its_crops():
     panel = layout(ON_PANEL, **PANEL)
     view = read_board(draw(panel), panel, "SN1", name="p.png").view("SN1-r1c2")
     assert set(view.crops) == {"p.png/r1c2/P1", "p.png/r1c2/P2"}
@@ -386,7 +381,7 @@ def test_a_view_shows_the_part_of_the_picture_in_which_a_board_lies_and_the_over
     assert overlay(blank, LAYOUT, locate(blank, LAYOUT)).shape[1] == 480
 
 
-def test_a_board_that_a_fixture_holds_lies_where_the_camera_says() -> None:
+def test_a_board_that_a_fixture_holds_lies_where_the_camera_says():
     for changes in ({"fiducials": None}, {"held": True}):
         with pytest.raises(RulesError, match="held"):
             layout(**changes)
@@ -408,13 +403,13 @@ def test_a_board_that_a_fixture_holds_lies_where_the_camera_says() -> None:
     assert warnings_of(middle)
 
 
-def test_a_hole_that_lies_alike_turned_round_is_no_landmark_of_a_board_that_a_fixture_holds() -> None:
+def test_a_hole_that_lies_alike_turned_round_is_no_landmark_of_a_board_that_a_fixture_holds():
     held = layout(fiducials=None, held=True, landmark={"at": [2, 2], "diameter": 1.0, "look": "dark"})
     picture = np.full((600, 700, 3), 120, np.uint8)
     fit = locate(picture, held).expected
     corners = np.array([(2.0, 2.0), (18.0, 2.0), (2.0, 14.0), (18.0, 14.0)])
 
-    def drilled(holes: NDArray[np.float64]) -> NDArray[np.uint8]:
+    def drilled(holes):
         board = picture.copy()
         for x, y in fit.pixels(holes):
             cv2.circle(board, (round(x), round(y)), round(500 / fit.um_per_pixel), (10, 10, 10), -1, cv2.LINE_AA)

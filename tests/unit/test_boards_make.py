@@ -1,6 +1,5 @@
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -14,25 +13,25 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @cache
-def board_of(letter: str) -> dict[str, Any]:
+def board_of(letter):
     """Return the content of a board's file; do not change it."""
-    board: dict[str, Any] = yaml.load(board_file(letter, SEEDS[letter]), Loader=LOADER)
+    board = yaml.load(board_file(letter, SEEDS[letter]), Loader=LOADER)
     return board
 
 
 @pytest.fixture(params=sorted(SEEDS))
-def letter(request: pytest.FixtureRequest) -> str:
+def letter(request):
     return request.param
 
 
-def test_the_committed_file_is_what_the_script_makes_and_another_seed_another(letter: str, tmp_path: Path) -> None:
+def test_the_committed_file_is_what_the_script_makes_and_another_seed_another(letter, tmp_path):
     out = tmp_path / "board.yaml"
     main(["--board", letter, "--seed", str(SEEDS[letter]), "--out", str(out)])
     assert out.read_text() == (RULES / f"board_{letter.lower()}.yaml").read_text()
     assert board_file(letter, 8) != board_file(letter, 9)
 
 
-def test_each_type_has_a_classifier_of_its_own_and_a_third_go_on_to_shared_detectors(letter: str) -> None:
+def test_each_type_has_a_classifier_of_its_own_and_a_third_go_on_to_shared_detectors(letter):
     board = board_of(letter)
     experts, components = board["experts"], board["components"]
     classifiers = [part["inspect"] for part in components.values()]
@@ -47,7 +46,7 @@ def test_each_type_has_a_classifier_of_its_own_and_a_third_go_on_to_shared_detec
     assert {experts[name]["kind"] for name in detectors} == {"yolov5m", "yolov5l"}
 
 
-def test_counts_have_a_long_tail_and_board_sizes_are_those_of_the_paper(letter: str) -> None:
+def test_counts_have_a_long_tail_and_board_sizes_are_those_of_the_paper(letter):
     components = board_of(letter)["components"]
     counts = [part["count"] for part in components.values()]
     assert counts == sorted(counts, reverse=True)

@@ -2,9 +2,7 @@
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from common_trunk import AGREEMENT, IDS, LABELS, share, weights
 from fake_gpu import FakeDriver
 from full_disk import disk_of
 from tables import with_slow_rows
-from tiny_line import Call
 
 from coe.cli import experts_command
 from coe.config import KEPT_VERSIONS_VARIABLE
@@ -24,9 +21,7 @@ from coe.helpers.files import DiskFull
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.store import bodies, kinds, variants, weights_file
-from coe.store.blob_format import Identity, Variant
 from coe.store.kinds import ExpertInput
-from coe.store.manifest import Manifest
 from coe.store.store import Store
 from coe.store.store_reader import Snapshot, reading
 from coe.variants.fold import fold
@@ -35,33 +30,33 @@ from coe.variants.prepare import Preparer
 
 
 @pytest.fixture
-def whole(prepared_trunk: Path, tmp_path: Path) -> Store:
+def whole(prepared_trunk, tmp_path):
     return Store(linked_copy(prepared_trunk, tmp_path / "store"))
 
 
 @pytest.fixture
-def shared(shared_trunk: Path, tmp_path: Path) -> Store:
+def shared(shared_trunk, tmp_path):
     return Store(shutil.copytree(shared_trunk, tmp_path / "shared"))
 
 
-def manifests(store: Store) -> dict[str, Manifest]:
+def manifests(store):
     return {id: store.manifest(id) for id in IDS}
 
 
-def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def put(store: Store, id: str, state: dict[str, torch.Tensor]) -> None:
+def put(store, id, state):
     store.put(id, kind="narrow", labels=LABELS.get(id[-1], ("ok", "bad")), input_size=32, state=state)
 
 
-def prepare(store: Store, id: str, *wanted: Variant) -> None:
+def prepare(store, id, *wanted):
     kind, manifest = kinds.resolve("narrow"), store.manifest(id)
     assert isinstance(kind, kinds.ModuleKind)
     folded = fold(kind, Expert(id, "narrow", manifest.labels, 32, id), store.load(id))
 
-    def identity(manifest: Manifest) -> Identity | None:
+    def identity(manifest):
         path = store.folder(id) / manifest.file
         with reading(id, path):
             return weights_file.header(path).identity
@@ -77,7 +72,7 @@ def prepare(store: Store, id: str, *wanted: Variant) -> None:
 # What is stored
 
 
-def test_a_body_is_stored_once_and_every_expert_is_whole_to_its_reader(whole: Store) -> None:
+def test_a_body_is_stored_once_and_every_expert_is_whole_to_its_reader(whole):
     before, states = manifests(whole), {id: whole.load(id) for id in IDS}
     share(whole)
     after = manifests(whole)
@@ -91,10 +86,10 @@ def test_a_body_is_stored_once_and_every_expert_is_whole_to_its_reader(whole: St
         whole.check(id)
 
 
-def test_blobs_keep_their_bytes_their_agreement_and_their_thresholds(whole: Store) -> None:
+def test_blobs_keep_their_bytes_their_agreement_and_their_thresholds(whole):
     before = manifests(whole)
 
-    def held(manifest: Manifest, variant: Variant) -> dict[str, tuple[bytes, bytes]]:
+    def held(manifest, variant):
         blob = bodies.whole_blob(whole, manifest, manifest.variants[variant])
         return {name: (bytes(one.data), bytes(one.scales or b"")) for name, one in blob.tensors().items()}
 
@@ -110,7 +105,7 @@ def test_blobs_keep_their_bytes_their_agreement_and_their_thresholds(whole: Stor
             assert blob.bytes < 0.75 * was.bytes
 
 
-def test_a_divided_expert_that_is_prepared_again_has_the_same_body(shared: Store) -> None:
+def test_a_divided_expert_that_is_prepared_again_has_the_same_body(shared):
     before = shared.manifest("trunk/b")
     outcome = Preparer(shared, VARIANTS, force=True).prepare("trunk/b")
     after = shared.manifest("trunk/b")
@@ -122,7 +117,7 @@ def test_a_divided_expert_that_is_prepared_again_has_the_same_body(shared: Store
     shared.check("trunk/b")
 
 
-def test_bodies_that_no_version_names_are_swept_away(shared: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_that_no_version_names_are_swept_away(shared, monkeypatch):
     monkeypatch.setenv(KEPT_VERSIONS_VARIABLE, "0")
     for id in IDS[:3]:
         put(shared, id, shared.load(id))
@@ -135,7 +130,7 @@ def test_bodies_that_no_version_names_are_swept_away(shared: Store, monkeypatch:
     assert old.exists(), "an expert that nobody can read may need it"
 
 
-def test_no_expert_may_lie_among_the_bodies_and_a_line_says_that_an_expert_changed(whole: Store) -> None:
+def test_no_expert_may_lie_among_the_bodies_and_a_line_says_that_an_expert_changed(whole):
     for id in ("bodies", "bodies/x", "Bodies/x"):
         with pytest.raises(StoreError, match=f"'{id}' is not an expert id"):
             put(whole, id, weights("d"))
@@ -148,7 +143,7 @@ def test_no_expert_may_lie_among_the_bodies_and_a_line_says_that_an_expert_chang
 
 
 @pytest.mark.parametrize("is_prepared_before", with_slow_rows([True, False], fast=1))
-def test_a_layer_whose_norm_was_trained_on_is_in_no_prepared_body(tmp_path: Path, is_prepared_before: bool) -> None:
+def test_a_layer_whose_norm_was_trained_on_is_in_no_prepared_body(tmp_path, is_prepared_before):
     """Folded, the layer is the expert's own: its blobs have no body, and the trained weights have."""
     store, id = Store(tmp_path / "store"), "t/a"
     put(store, id, weights("a"))
@@ -187,7 +182,7 @@ def test_a_layer_whose_norm_was_trained_on_is_in_no_prepared_body(tmp_path: Path
         (lambda path: path.write_bytes(path.read_bytes()[:-1] + b"x"), "damaged"),
     ],
 )
-def test_a_body_that_is_missing_or_damaged_is_said_in_one_sentence(shared: Store, variant, damage, words) -> None:
+def test_a_body_that_is_missing_or_damaged_is_said_in_one_sentence(shared, variant, damage, words):
     manifest = shared.manifest("trunk/a")
     body = manifest.body if variant is None else manifest.variants["q8"].body
     damage(shared.bodies / body.file)
@@ -197,13 +192,13 @@ def test_a_body_that_is_missing_or_damaged_is_said_in_one_sentence(shared: Store
     shared.check("trunk/d")
 
 
-def test_a_kill_between_the_body_and_the_rest_leaves_the_expert_as_it_was(whole: Store, monkeypatch) -> None:
+def test_a_kill_between_the_body_and_the_rest_leaves_the_expert_as_it_was(whole, monkeypatch):
     before, state = whole.manifest("trunk/a"), whole.load("trunk/a")
 
     class Killed(BaseException):
         pass
 
-    def kill(*_: object) -> None:
+    def kill(*_):
         raise Killed
 
     for place in ("coe.store.bodies.tensor_files.write", "coe.store.bodies.Store.rewrite"):
@@ -220,7 +215,7 @@ def test_a_kill_between_the_body_and_the_rest_leaves_the_expert_as_it_was(whole:
 
 
 @pytest.mark.parametrize("size", [1 << 12, 2_200_000])
-def test_a_disk_that_is_full_for_the_body_or_for_the_rest_leaves_the_expert_whole(whole: Store, size: int) -> None:
+def test_a_disk_that_is_full_for_the_body_or_for_the_rest_leaves_the_expert_whole(whole, size):
     """The body has 2.0 MB, and the rest has 2.4."""
     before = whole.manifest("trunk/a")
     with disk_of(size), pytest.raises(DiskFull, match="trunk/a: there is no room"):
@@ -230,7 +225,7 @@ def test_a_disk_that_is_full_for_the_body_or_for_the_rest_leaves_the_expert_whol
     assert not list(whole.root.rglob(".*.tmp"))
 
 
-def test_an_export_onto_a_full_disk_says_so_and_leaves_nothing(shared: Store, call: Call, tmp_path: Path) -> None:
+def test_an_export_onto_a_full_disk_says_so_and_leaves_nothing(shared, call, tmp_path):
     with disk_of(1 << 20):
         to = ("--weights", tmp_path / "a.safetensors", "--store", shared.root)
         said = call("show", "trunk/a", *to, command=experts_command)
@@ -243,12 +238,12 @@ def test_an_export_onto_a_full_disk_says_so_and_leaves_nothing(shared: Store, ca
 
 
 @contextmanager
-def swept_by_another(store: Store, monkeypatch: pytest.MonkeyPatch, id: str) -> Iterator[None]:
+def swept_by_another(store, monkeypatch, id):
     """Just before the manifest of an expert is written, train `trunk/a` again, and sweep."""
     rewrite = Store.rewrite
-    threads: list[threading.Thread] = []
+    threads = []
 
-    def rewritten(self: Store, manifest: Manifest) -> None:
+    def rewritten(self, manifest):
         if manifest.id == id and not threads:
             put(store, "trunk/a", weights("d"))
             threads.append(threading.Thread(target=bodies.sweep, args=[store]))
@@ -261,7 +256,7 @@ def swept_by_another(store: Store, monkeypatch: pytest.MonkeyPatch, id: str) -> 
     threads[0].join()
 
 
-def test_no_body_is_swept_away_while_another_expert_is_linked_to_it(shared, monkeypatch) -> None:
+def test_no_body_is_swept_away_while_another_expert_is_linked_to_it(shared, monkeypatch):
     for id in IDS[1:3]:  # so that a alone holds the body
         put(shared, id, weights("d"))
     with swept_by_another(shared, monkeypatch, "trunk/e"):
@@ -269,7 +264,7 @@ def test_no_body_is_swept_away_while_another_expert_is_linked_to_it(shared, monk
     shared.check("trunk/e")
 
 
-def test_an_expert_whose_body_is_missing_is_not_linked(shared: Store) -> None:
+def test_an_expert_whose_body_is_missing_is_not_linked(shared):
     body = shared.manifest("trunk/a").body
     (shared.bodies / body.file).unlink()
     with pytest.raises(StoreError, match=rf"trunk/a: {body.file}.*No such file"):
@@ -277,23 +272,23 @@ def test_an_expert_whose_body_is_missing_is_not_linked(shared: Store) -> None:
     assert "trunk/e" not in shared.ids()
 
 
-def test_experts_are_trained_prepared_linked_swept_and_removed_at_once(whole: Store) -> None:
+def test_experts_are_trained_prepared_linked_swept_and_removed_at_once(whole):
     """Each writer succeeds, or says what another did. In the end every expert is sound, and no body lies idle."""
     states = {id: whole.load(id) for id in IDS}
-    said: list[str] = []
+    said = []
 
-    def tell(work: Callable[[], object]) -> None:
+    def tell(work):
         for _ in range(3):
             try:
                 work()
             except StoreError as error:
                 said.append(str(error))
 
-    def train(id: str) -> None:
+    def train(id):
         put(whole, id, states[id])
         share(whole, id)
 
-    def remove() -> None:
+    def remove():
         shutil.rmtree(whole.folder("trunk/d"), ignore_errors=True)
         put(whole, "trunk/d", states["trunk/d"])
 

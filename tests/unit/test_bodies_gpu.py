@@ -2,8 +2,6 @@
 
 import shutil
 from contextlib import nullcontext
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +44,7 @@ class Product(BareKind):
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def store(tmp_path_factory):
     shelf = Store(tmp_path_factory.mktemp("products"))
     for name, (first, last) in VALUES.items():
         state = {"first.weight": torch.full((1, NUMBERS), first), "last.weight": torch.full((1, NUMBERS), last)}
@@ -57,7 +55,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return shelf
 
 
-def device_of(store: Store, driver: FakeDriver, room: float = 4.2) -> CudaDevice:
+def device_of(store, driver, room=4.2):
     """Make a device with room for so many bodies or rests."""
     experts = list(EXPERTS.values())
     probe = CudaDevice(store, {"product": Product()}, FakeDriver(image_bytes=100), executors=1, memory_bytes=100 << 20)
@@ -70,23 +68,23 @@ def device_of(store: Store, driver: FakeDriver, room: float = 4.2) -> CudaDevice
     return device
 
 
-def bring(device: CudaDevice, name: str, *, keep_copy: bool = False) -> None:
+def bring(device, name, *, keep_copy=False):
     device.read("pool", EXPERTS[name])
     device.load("pool", EXPERTS[name], keep_copy=keep_copy)
 
 
-def says(device: CudaDevice, name: str, shade: int) -> float:
+def says(device, name, shade):
     image = ExpertInput(np.full((3, 8, 8), shade, np.uint8), 8, 8)
     return device.run("one", "pool", EXPERTS[name], [image])[0].score
 
 
-def expected(name: str, shade: int) -> float:
+def expected(name, shade):
     first, last = VALUES[name]
     return shade * first * last
 
 
 @pytest.mark.parametrize("eager", [frozenset(), frozenset({"lane"}), frozenset({"executor 1"})])
-def test_a_body_is_copied_once_and_activated_where_another_is_in_place(store: Store, eager: frozenset[str]) -> None:
+def test_a_body_is_copied_once_and_activated_where_another_is_in_place(store, eager):
     driver = FakeDriver(image_bytes=100, eager=eager)
     device = device_of(store, driver, room=6.2)
     bring(device, "a")
@@ -102,7 +100,7 @@ def test_a_body_is_copied_once_and_activated_where_another_is_in_place(store: St
     assert not any("capture" in line for line in driver.log)
 
 
-def test_a_whole_expert_overwrites_a_body_and_what_the_lane_reads_itself_leaves_pinned_memory(store: Store) -> None:
+def test_a_whole_expert_overwrites_a_body_and_what_the_lane_reads_itself_leaves_pinned_memory(store):
     device = device_of(store, FakeDriver(image_bytes=100))
     bring(device, "a")
     bring(device, "whole")
@@ -114,7 +112,7 @@ def test_a_whole_expert_overwrites_a_body_and_what_the_lane_reads_itself_leaves_
     host.take(host._extents.capacity)
 
 
-def test_a_body_stays_when_its_experts_leave(store: Store) -> None:
+def test_a_body_stays_when_its_experts_leave(store):
     driver = FakeDriver(image_bytes=100)
     device = device_of(store, driver)
     for _ in range(3):
@@ -134,7 +132,7 @@ def test_a_body_stays_when_its_experts_leave(store: Store) -> None:
     assert device.memory.blobs._extents.used == sum(device.memory.bodies.bytes.values()) >= 2 * 4 * NUMBERS
 
 
-def test_bodies_are_counted_once_and_a_copy_in_host_memory_comes_up_without_the_disk(store, monkeypatch) -> None:
+def test_bodies_are_counted_once_and_a_copy_in_host_memory_comes_up_without_the_disk(store, monkeypatch):
     device = device_of(store, FakeDriver(image_bytes=100))
     none, one, both = (device.fixed_bytes([EXPERTS[name] for name in names], 1) for names in (["whole"], "ab", "abcd"))
     assert both - one == one - none >= 4 * NUMBERS
@@ -152,7 +150,7 @@ def test_bodies_are_counted_once_and_a_copy_in_host_memory_comes_up_without_the_
     assert [says(device, name, 2) for name in "ab"] == [expected(name, 2) for name in "ab"]
 
 
-def test_a_body_that_came_with_a_load_that_failed_is_there_for_the_next(store: Store) -> None:
+def test_a_body_that_came_with_a_load_that_failed_is_there_for_the_next(store):
     driver = FakeDriver(image_bytes=100)
     device = device_of(store, driver)
     driver.troubles["copy a"] = [DeviceFull("no memory")]
@@ -163,13 +161,13 @@ def test_a_body_that_came_with_a_load_that_failed_is_there_for_the_next(store: S
     assert says(device, "b", 2) == expected("b", 2)
 
 
-def is_changed(store: Store, name: str) -> None:
+def is_changed(store, name):
     """Let the manifest of an expert name another body, as if it was trained again while a line runs."""
     with store.changing(f"t/{name}") as manifest:
         store.rewrite(manifest.model_copy(update={"body": store.manifest("t/c").body}))
 
 
-def test_a_body_that_is_not_the_one_of_the_copy_is_refused(store: Store, tmp_path: Path) -> None:
+def test_a_body_that_is_not_the_one_of_the_copy_is_refused(store, tmp_path):
     own = Store(shutil.copytree(store.root, tmp_path / "store"))
     device = device_of(own, FakeDriver(image_bytes=100))
     device.fill(EXPERTS["a"])
@@ -182,17 +180,17 @@ def test_a_body_that_is_not_the_one_of_the_copy_is_refused(store: Store, tmp_pat
 # Loads that are under way at a time
 
 
-def copies(device: CudaDevice) -> list[object]:
+def copies(device):
     return list(device.memory.host._copies)
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def reads(monkeypatch):
     """A list that grows by each file that is read: the expert whose own part it is, or "body"."""
-    names: list[str] = []
+    names = []
     content = Weights.content
 
-    def noted(self: Weights, host: Any) -> Any:
+    def noted(self, host):
         names.append("body" if self.file is not None else self.expert.id)
         return content(self, host)
 
@@ -201,7 +199,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_body_is_read_once_for_two_loads_under_way(store: Store, reads: list[str], fails: bool) -> None:
+def test_a_body_is_read_once_for_two_loads_under_way(store, reads, fails):
     """b is read before a is copied; it copies the body if a fails."""
     driver = FakeDriver(image_bytes=100)
     device = device_of(store, driver)
@@ -216,7 +214,7 @@ def test_a_body_is_read_once_for_two_loads_under_way(store: Store, reads: list[s
     assert copies(device) == []
 
 
-def test_a_body_that_is_missing_fails_its_experts_alone(store: Store, tmp_path: Path) -> None:
+def test_a_body_that_is_missing_fails_its_experts_alone(store, tmp_path):
     own = Store(shutil.copytree(store.root, tmp_path / "store"))
     device = device_of(own, FakeDriver(image_bytes=100))
     body = own.manifest("t/a").body

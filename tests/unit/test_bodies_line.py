@@ -1,34 +1,30 @@
 """A line of experts that have a body finds what it finds with whole experts, to the digit."""
 
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from common_trunk import BOARD, share
-from fake_gpu import FakeDriver
 from tables import with_slow_rows
 
 from coe import Inspector, Picture
-from coe.core import FailureKind, Finding, Result
+from coe.core import FailureKind
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.events import Load
 from coe.store import bodies
-from coe.store.manifest import StoredFile
 from coe.store.store import Store
 from coe.store.variants import put
 from coe.testing import Experiment
 
 
 @pytest.fixture(scope="module")
-def pictures() -> list[Picture]:
+def pictures():
     chance = np.random.default_rng(3)
     noise = [chance.integers(0, 255, (32, 32, 3), dtype=np.uint8) // (1 + number % 5) for number in range(24)]
     return [Picture(pixels, "ABCD"[number % 4], name=f"{number}") for number, pixels in enumerate(noise)]
 
 
-def inspected(store: Path, pictures: list[Picture], tmp_path: Path, **options: object) -> dict[str, Result]:
+def inspected(store, pictures, tmp_path, **options):
     board = tmp_path / "trunk.yaml"
     board.write_text(BOARD, encoding="utf-8")
     with Inspector(board, store=store, profile=None, **options) as line:
@@ -36,7 +32,7 @@ def inspected(store: Path, pictures: list[Picture], tmp_path: Path, **options: o
         return {p.name: line.submit(p.image, p.component, name=p.name).result() for p in pictures}
 
 
-def found(results: dict[str, Result]) -> dict[str, tuple[Finding, ...]]:
+def found(results):
     assert all(result.failure is None for result in results.values())
     return {name: result.findings for name, result in results.items()}
 
@@ -47,18 +43,13 @@ ON_GPU = {"device_memory": "80MB", "host_memory": "8MB", "executors": "cuda=1", 
 
 @pytest.mark.parametrize("options", [ON_CPU, ON_GPU], ids=["cpu", "gpu"])
 def test_every_finding_is_equal_to_the_digit_whole_and_with_a_body(
-    prepared_trunk: Path,
-    shared_trunk: Path,
-    pictures: list[Picture],
-    tmp_path: Path,
-    driver: FakeDriver,
-    options: dict[str, str],
-) -> None:
+    prepared_trunk, shared_trunk, pictures, tmp_path, driver, options
+):
     before = found(inspected(prepared_trunk, pictures, tmp_path, **options))
     assert found(inspected(shared_trunk, pictures, tmp_path, **options)) == before
 
 
-def test_a_missing_body_fails_its_experts_alone(shared_trunk: Path, pictures: list[Picture], tmp_path: Path) -> None:
+def test_a_missing_body_fails_its_experts_alone(shared_trunk, pictures, tmp_path):
     store = Store(shutil.copytree(shared_trunk, tmp_path / "store"))
     body = store.manifest("trunk/a").variants["fp32"].body
     (store.bodies / body.file).unlink()
@@ -71,12 +62,12 @@ def test_a_missing_body_fails_its_experts_alone(shared_trunk: Path, pictures: li
             assert f"body {body.file}" in result.failure.reason
 
 
-def body_of(store: Path) -> StoredFile:
+def body_of(store):
     body = Store(store).manifest("trunk/a").variants["fp32"].body
     return body
 
 
-def test_a_body_stays_while_experts_come_and_go(shared_trunk: Path, pictures: list[Picture], tmp_path: Path) -> None:
+def test_a_body_stays_while_experts_come_and_go(shared_trunk, pictures, tmp_path):
     board = tmp_path / "trunk.yaml"
     board.write_text(BOARD, encoding="utf-8")
     with Inspector(board, store=shared_trunk, profile=None, experiment=Experiment(keep_trace=True), **ON_CPU) as line:
@@ -90,7 +81,7 @@ def test_a_body_stays_while_experts_come_and_go(shared_trunk: Path, pictures: li
     assert sum(isinstance(command, Load) and command.expert in "abc" for command in commands) > 3
 
 
-def test_pools_give_up_what_a_body_takes_that_a_change_of_boards_brings(shared_trunk: Path, tmp_path: Path) -> None:
+def test_pools_give_up_what_a_body_takes_that_a_change_of_boards_brings(shared_trunk, tmp_path):
     both, alone = tmp_path / "trunk.yaml", tmp_path / "alone.yaml"
     both.write_text(BOARD, encoding="utf-8")
     alone.write_text(
@@ -98,7 +89,7 @@ def test_pools_give_up_what_a_body_takes_that_a_change_of_boards_brings(shared_t
         "components:\n  D: {count: 1, inspect: d, then: {ok: OK, bad: NG}}\n",
         encoding="utf-8",
     )
-    options: dict[str, Any] = {"store": shared_trunk, "profile": None, **ON_CPU}
+    options = {"store": shared_trunk, "profile": None, **ON_CPU}
     with Inspector(alone, **options) as line:
         before = line.plan.pools[0].capacity_bytes
         line.set_boards(both)
@@ -112,8 +103,8 @@ def test_pools_give_up_what_a_body_takes_that_a_change_of_boards_brings(shared_t
 
 @pytest.mark.parametrize("on_gpu", with_slow_rows([False, True], fast=1))
 def test_an_expert_that_is_trained_again_joins_the_body_that_is_resident(
-    shared_trunk: Path, pictures: list[Picture], tmp_path: Path, driver: FakeDriver, on_gpu: bool
-) -> None:
+    shared_trunk, pictures, tmp_path, driver, on_gpu
+):
     """b is trained again with the same layers frozen, and comes with the next change of boards."""
     store, board = Store(shutil.copytree(shared_trunk, tmp_path / "store")), tmp_path / "trunk.yaml"
     board.write_text(BOARD, encoding="utf-8")
@@ -135,10 +126,10 @@ def test_an_expert_that_is_trained_again_joins_the_body_that_is_resident(
         (pool,) = line._engine.controller.pools.values()
         pool.check()
         (device,) = line._assembly.devices.values()
-        held: Any = device.memory.bodies if on_gpu else device
+        held = device.memory.bodies if on_gpu else device
         assert list(held._bodies) == [body_of(store.root).digest]
 
 
-def labels(line: Inspector, pictures: list[Picture]) -> dict[str, list[str]]:
+def labels(line, pictures):
     results = {result.request.image: result for result in line.stream(pictures)}
     return {name: [finding.label for finding in findings] for name, findings in found(results).items()}

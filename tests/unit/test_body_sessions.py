@@ -2,13 +2,11 @@
 
 import gc
 import weakref
-from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
 import torch
-from built_once import Build
 from common_trunk import AGREEMENT
 from safetensors.torch import load_file
 
@@ -29,21 +27,21 @@ KINDS = {name: kinds.resolve(name) for name in ("probe", "patch")}
 PROBE = KINDS["probe"]
 
 
-def expert_of(kind: str, size: int = 64, name: str = "u1") -> Expert:
+def expert_of(kind, size=64, name="u1"):
     return Expert(name, kind, ("strange",) if kind == "patch" else ("bad", "ok"), size, f"b/{name}")
 
 
-def state_of(expert: Expert, backbone: Path, seed: int = 0) -> dict[str, torch.Tensor]:
+def state_of(expert, backbone, seed=0):
     own = random_weights(KINDS[expert.kind], expert, seed)
     theirs = {f"backbone.{name}": tensor for name, tensor in load_file(backbone).items()}
     return own | {name: theirs[name] for name in own if name in theirs}
 
 
 @pytest.fixture(scope="module")
-def store(backbone: Path, built_once: Build) -> Store:
+def store(backbone, built_once):
     """Two probes with one body, prepared, and one that is not; do not change them."""
 
-    def make(folder: Path) -> None:
+    def make(folder):
         store = Store(folder)
         for seed, name in enumerate(("u1", "u2", "bare")):
             expert = expert_of("probe", name=name)
@@ -60,12 +58,12 @@ def store(backbone: Path, built_once: Build) -> Store:
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> weakref.WeakSet[object]:
+def opened(monkeypatch):
     """The sessions of bodies that are open."""
-    kept: weakref.WeakSet[object] = weakref.WeakSet()
+    kept = weakref.WeakSet()
     network = cpu.OnnxNetwork
 
-    def opening(*words: object, **options: object) -> object:
+    def opening(*words, **options):
         session = network(*words, **options)
         kept.add(session)
         return session
@@ -74,7 +72,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> weakref.WeakSet[object]:
     return kept
 
 
-def said(device: CpuDevice, expert: Expert) -> torch.Tensor:
+def said(device, expert):
     picture = np.random.default_rng(3).integers(0, 256, (96, 64, 3), np.uint8)
     outputs = device.outputs("one", "pool", expert, [PROBE.preprocess(picture, expert)])
     return torch.cat((outputs["logits"], outputs["unlike"][:, None]), dim=1)
@@ -82,7 +80,7 @@ def said(device: CpuDevice, expert: Expert) -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [64, 72, 104])
-def test_a_session_gives_the_maps_that_torch_gives(kind: str, size: int, backbone: Path) -> None:
+def test_a_session_gives_the_maps_that_torch_gives(kind, size, backbone):
     expert, one = expert_of(kind, size), KINDS[kind]
     folded = fold(one, expert, state_of(expert, backbone))
     module = network(one, expert, folded.state, folded.pairs)
@@ -96,7 +94,7 @@ def test_a_session_gives_the_maps_that_torch_gives(kind: str, size: int, backbon
         assert torch.allclose(map_, other, rtol=0, atol=1e-5 * float(map_.abs().max()))
 
 
-def test_experts_of_a_body_have_one_session_that_stays(store: Store, opened: weakref.WeakSet[object]) -> None:
+def test_experts_of_a_body_have_one_session_that_stays(store, opened):
     first, second = (expert_of("probe", name=name) for name in ("u1", "u2"))
     device, in_torch = (CpuDevice(store, {"probe": PROBE}, 1) for _ in range(2))
     with pytest.MonkeyPatch.context() as patched:
@@ -118,9 +116,7 @@ def test_experts_of_a_body_have_one_session_that_stays(store: Store, opened: wea
     assert not opened
 
 
-def test_weights_as_they_were_trained_and_norms_that_are_not_folded_run_in_torch(
-    store: Store, opened: weakref.WeakSet[object], backbone: Path
-) -> None:
+def test_weights_as_they_were_trained_and_norms_that_are_not_folded_run_in_torch(store, opened, backbone):
     expert, device = expert_of("probe", name="bare"), CpuDevice(store, {"probe": PROBE}, 1)
     device.load("pool", expert)
     assert bool(said(device, expert).isfinite().all())
@@ -129,7 +125,7 @@ def test_weights_as_they_were_trained_and_norms_that_are_not_folded_run_in_torch
     assert PROBE.body_model(network(PROBE, expert, state_of(expert, backbone))) is None
 
 
-def test_a_device_counts_a_body_once_with_its_session_and_what_opening_it_needs(store: Store) -> None:
+def test_a_device_counts_a_body_once_with_its_session_and_what_opening_it_needs(store):
     experts = [expert_of("probe", name=name) for name in ("u1", "u2")]
     device = CpuDevice(store, {"probe": PROBE}, 1)
     size = store.manifest("b/u1").variants["fp32"].body.bytes
@@ -142,7 +138,7 @@ def test_a_device_counts_a_body_once_with_its_session_and_what_opening_it_needs(
 
 
 @pytest.mark.stress
-def test_opening_the_session_of_a_body_takes_no_more_than_is_counted(store: Store) -> None:
+def test_opening_the_session_of_a_body_takes_no_more_than_is_counted(store):
     experts, device = [expert_of("probe", name="u1")], CpuDevice(store, {"probe": PROBE}, 1)
     counted = device.fixed_bytes(experts, 1)
     give_memory_back()

@@ -1,20 +1,17 @@
 """The bound, worked by hand (see docs/bound.md). That no line beats it is in tests/scenario/test_never_beaten.py."""
 
 import random
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 from lines import board
 from lines import cost as cost_of
 
-from coe.board.rules import Rules
 from coe.core import Finding, Request
 from coe.errors import ConfigError
 from coe.lab.bound import Bound, bound, least_share
 from coe.lab.workloads.workload import Workload
-from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.sim.agenda import Arrival
 
@@ -22,24 +19,24 @@ from coe.sim.agenda import Arrival
 class Says:
     """An oracle that says "ok" but where it was told otherwise."""
 
-    def __init__(self, findings: Mapping[tuple[int, str], Finding] | None = None) -> None:
+    def __init__(self, findings=None):
         self._findings = findings or {}
 
-    def find(self, request: Request, expert: str, variant: str | None = None) -> Finding:
+    def find(self, request, expert, variant=None):
         return self._findings.get((request.id, expert)) or Finding(expert, "fp32", "ok", 1.0)
 
 
-def images(rules: Rules, *arrivals: tuple[float, str]) -> Workload:
+def images(rules, *arrivals):
     """Images of components that arrive at these times: (0.5, "AAB") is three at once."""
     each = [(at_s, name) for at_s, names in arrivals for name in names]
     return Workload("test", "iid", rules, [Arrival(at_s, Request(i, name)) for i, (at_s, name) in enumerate(each)])
 
 
-def gpu(executors: int = 1, capacity: int = 1000) -> Plan:
+def gpu(executors=1, capacity=1000):
     return on({"gpu": executors}, capacity)
 
 
-def on(executors: Mapping[str, int], capacity: int = 1000) -> Plan:
+def on(executors, capacity=1000):
     """A pool of each device, shared by its executors."""
     return Plan(
         tuple(PoolSpec(device, device, capacity, 4) for device in executors),
@@ -49,23 +46,13 @@ def on(executors: Mapping[str, int], capacity: int = 1000) -> Plan:
     )
 
 
-def table(plan: Plan, rules: Rules, default: Cost, **others: Cost) -> CostTable:
+def table(plan, rules, default, **others):
     """One cost for all but the experts and the devices that are named."""
     devices = {pool.device for pool in plan.pools}
     return CostTable({(d, e): others.get(e, others.get(d, default)) for d in devices for e in rules.experts})
 
 
-def work_out(
-    workload: Workload,
-    plan: Plan,
-    default: Cost,
-    *,
-    resident: str = "",
-    cached: str = "",
-    scaling: Mapping[str, Sequence[float]] | None = None,
-    says: Mapping[tuple[int, str], Finding] | None = None,
-    **others: Cost,
-) -> Bound:
+def work_out(workload, plan, default, *, resident="", cached="", scaling=None, says=None, **others):
     costs = table(plan, workload.board, default, **others)
     return bound(workload, Says(says), costs, plan, scaling or {}, resident, cached)
 
@@ -99,12 +86,12 @@ BAD = {(0, "a"): Finding("a", "fp32", "bad", 1.0)}
         ],
     ],
 )
-def test_only_what_is_not_there_and_what_must_leave_is_a_switch(rules, names, plan, more, switches) -> None:
+def test_only_what_is_not_there_and_what_must_leave_is_a_switch(rules, names, plan, more, switches):
     assert work_out(images(rules, (0, names)), plan, cost_of(), **more).switches == switches
 
 
 @pytest.mark.parametrize(("arrivals", "last_s"), [([], 0.0), ([(2.5, "X")], 2.5)])
-def test_nothing_takes_no_time_and_an_unknown_component_is_answered_as_it_comes(arrivals: list, last_s: float) -> None:
+def test_nothing_takes_no_time_and_an_unknown_component_is_answered_as_it_comes(arrivals, last_s):
     assert work_out(images(ABC, *arrivals), gpu(), cost_of()) == Bound(0, 0, last_s, last_s, 0.0, 0.0, 0.0)
 
 
@@ -116,7 +103,7 @@ SLOW = {"b": cost_of(base_s=0.9), "d": cost_of(base_s=1.9)}
 DOZEN = (ABC, (0, "A" * 12))
 
 
-def scaled(*speeds: float) -> dict[str, Any]:
+def scaled(*speeds):
     return {"resident": "a", "scaling": {"gpu": speeds}}
 
 
@@ -167,13 +154,13 @@ def scaled(*speeds: float) -> dict[str, Any]:
         ("compute", (CHAIN, (0, "AAAA")), gpu(2), USUAL, {"resident": "ad"}, 0.3 + 0.6 / 2),
     ],
 )
-def test_each_term_by_hand(term, workload, plan, default, more, seconds) -> None:
+def test_each_term_by_hand(term, workload, plan, default, more, seconds):
     found = work_out(images(*workload), plan, default, **more)
     assert getattr(found, f"{term}_s") == pytest.approx(seconds)
     assert found.makespan_s == max(found.arrivals_s, found.disk_s, found.copy_s, found.compute_s)
 
 
-def test_two_devices_share_as_suits_both_and_a_cost_that_is_not_known_is_named() -> None:
+def test_two_devices_share_as_suits_both_and_a_cost_that_is_not_known_is_named():
     """a is at home on x, b on y: 4 images of each are 0.6 s there. With b twice as slow, x helps out."""
     slow, plan = cost_of(per_image_s=1.0, base_s=2.0), on({"x": 1, "y": 1})
     costs = CostTable({("x", "a"): cost_of(), ("y", "a"): slow, ("x", "b"): slow, ("y", "b"): cost_of()})
@@ -187,13 +174,13 @@ def test_two_devices_share_as_suits_both_and_a_cost_that_is_not_known_is_named()
 # Sharing
 
 
-def by_search(work_s: np.ndarray) -> float:
+def by_search(work_s):
     """The dual of two machines on a fine grid."""
     grid = np.linspace(0, 1, 2001)
     return max(float(np.minimum(w * work_s[0], (1 - w) * work_s[1]).sum()) for w in grid)
 
 
-def test_machines_share_exactly_or_at_most_as_a_split_takes_and_not_far_below() -> None:
+def test_machines_share_exactly_or_at_most_as_a_split_takes_and_not_far_below():
     dice = random.Random(1)
     for _ in range(50):
         work_s = np.array([[dice.choice([0, dice.random()]) for _ in range(8)] for _ in range(2)])

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lamp import STATED, lamp, picture
 from PIL import Image
-from tiny_line import Call, Said
 
 from coe.board import calibration_file, rules
 from coe.board.board_spec import StatedScores
@@ -39,18 +38,18 @@ CLASSIFIER = Expert("body", "k", ("ok", "bad"), 64, "b/body", frozenset({"bad"})
 DETECTOR = Expert("seen", "k", ("hole",), 64, "b/seen", frozenset({"hole"}))
 
 
-def named(truths: tuple[str, ...]) -> dict[str, str]:
+def named(truths):
     """Return true labels of pictures by made-up names."""
     return {f"{number}.png": truth for number, truth in enumerate(truths)}
 
 
-def classified(*pairs: tuple[str, str, float]) -> ExpertAnswers:
+def classified(*pairs):
     """Return the answers of a classifier: truth, label and score of each picture."""
     answers = [LabelledFinding(truth, Finding("body", "fp32", label, score)) for truth, label, score in pairs]
     return ExpertAnswers(CLASSIFIER, False, tuple(answers), {})
 
 
-def detected(*pairs: tuple[str, float]) -> ExpertAnswers:
+def detected(*pairs):
     """Return the answers of a detector that sees boxes from a score of 0.5: truth and best score of each picture."""
     answers = []
     for truth, score in pairs:
@@ -60,14 +59,14 @@ def detected(*pairs: tuple[str, float]) -> ExpertAnswers:
     return ExpertAnswers(DETECTOR, True, tuple(answers), {})
 
 
-def saying(truth: str, **scores: float) -> LabelledFinding:
+def saying(truth, **scores):
     """Return what a detector says that sees a box of each of these labels."""
     boxes = tuple(Box(label, score, (0, 0, 1, 1)) for label, score in scores.items())
     best = max(boxes, key=lambda box: box.score, default=Box("none", 1.0, (0, 0, 1, 1)))
     return LabelledFinding(truth, Finding("seen", "fp32", best.label, best.score, boxes))
 
 
-def drawn(hot: float, count: int = 400) -> ScoredAnswers:
+def drawn(hot, count=400):
     """Return answers whose true odds are those of their scores at a temperature."""
     chance = np.random.default_rng(1)
     scores = chance.uniform(0.5, 0.999, count)
@@ -75,7 +74,7 @@ def drawn(hot: float, count: int = 400) -> ScoredAnswers:
 
 
 @pytest.mark.parametrize("hot", [1.0, 2.5])
-def test_the_temperature_of_answers_is_found_again_and_few_tell_nothing(hot: float) -> None:
+def test_the_temperature_of_answers_is_found_again_and_few_tell_nothing(hot):
     answers = drawn(hot)
     honesty = fitted(answers)
     assert temperature(answers) == honesty.temperature == pytest.approx(hot, rel=0.25)
@@ -87,11 +86,11 @@ def test_the_temperature_of_answers_is_found_again_and_few_tell_nothing(hot: flo
 @pytest.mark.parametrize(
     ("score", "right", "least", "most"), [(0.9, True, 0.3, 1), (0.5, False, 0, 20), (1, False, 20, 20)]
 )
-def test_an_expert_that_was_always_right_or_wrong_is_not_believed_without_end(score, right, least, most) -> None:
+def test_an_expert_that_was_always_right_or_wrong_is_not_believed_without_end(score, right, least, most):
     assert least <= temperature(ScoredAnswers(np.full(30, score), np.full(30, right))) <= most
 
 
-def test_a_classifiers_threshold_sends_bad_parts_that_it_calls_good_to_review() -> None:
+def test_a_classifiers_threshold_sends_bad_parts_that_it_calls_good_to_review():
     answers = classified(
         *[("ok", "ok", 0.90 + place / 1000) for place in range(60)],
         *[("bad", "bad", 0.9)] * 58,
@@ -112,7 +111,7 @@ def test_a_classifiers_threshold_sends_bad_parts_that_it_calls_good_to_review() 
     assert 0.925 < strict.point.threshold < 0.926
 
 
-def test_a_threshold_that_too_few_pictures_prove_is_told_and_written_only_if_asked_for() -> None:
+def test_a_threshold_that_too_few_pictures_prove_is_told_and_written_only_if_asked_for():
     answers = classified(*[("ok", "ok", 0.9)] * 20, *[("bad", "bad", 0.9)] * 10)
     wanted = WantedRate(Goal.ESCAPES, 0.01)
     outcome = calibrate(answers, wanted)
@@ -139,7 +138,7 @@ def test_a_threshold_that_too_few_pictures_prove_is_told_and_written_only_if_ask
     st.lists(st.floats(0, 1), min_size=2, max_size=6),
     st.sampled_from(Goal),
 )
-def test_a_higher_wanted_rate_never_gives_a_lower_bound(pictures, rates, goal) -> None:
+def test_a_higher_wanted_rate_never_gives_a_lower_bound(pictures, rates, goal):
     answers = classified(*pictures)
     expert = replace(CLASSIFIER, labels=("ok", "fine", "bad"))
     bounds, proofs = [], []
@@ -155,7 +154,7 @@ def test_a_higher_wanted_rate_never_gives_a_lower_bound(pictures, rates, goal) -
     assert proofs == sorted(proofs), "what is proven for a rate is proven for a higher rate"
 
 
-def test_the_rate_holds_for_an_expert_as_a_whole_and_not_for_each_label_alone() -> None:
+def test_the_rate_holds_for_an_expert_as_a_whole_and_not_for_each_label_alone():
     """Each of two labels could let 30 of 3,000 pass; together they may let no more pass."""
     chance = np.random.default_rng(3)
     answers = [LabelledFinding("ok", Finding("body", "fp32", "ok", float(s))) for s in chance.uniform(0.9, 1.0, 300)]
@@ -188,7 +187,7 @@ def test_the_rate_holds_for_an_expert_as_a_whole_and_not_for_each_label_alone() 
     ),
     st.sampled_from(Goal),
 )
-def test_at_each_threshold_the_rules_pass_and_call_what_the_curve_says(pictures, goal) -> None:
+def test_at_each_threshold_the_rules_pass_and_call_what_the_curve_says(pictures, goal):
     answers = classified(*pictures)
     curve = curve_of(answers, 1.0, goal)
     for point in curve.points:
@@ -200,7 +199,7 @@ def test_at_each_threshold_the_rules_pass_and_call_what_the_curve_says(pictures,
         assert (point.false_calls.events if point.false_calls else 0) == good - passed["ok"]
 
 
-def test_a_proven_rate_is_exceeded_in_at_most_one_lot_of_twenty() -> None:
+def test_a_proven_rate_is_exceeded_in_at_most_one_lot_of_twenty():
     """Lots of pictures of one expert, whose true rate at each threshold is known: bad parts say ok with a score."""
     chance, exceeded, proven = np.random.default_rng(20), 0, 0
     for _ in range(300):
@@ -220,7 +219,7 @@ def test_a_proven_rate_is_exceeded_in_at_most_one_lot_of_twenty() -> None:
     assert exceeded > 0, "a bound that never fails gives away good parts"
 
 
-def test_boxes_that_no_picture_shows_count_and_where_none_is_bad_nothing_seen_is_an_escape() -> None:
+def test_boxes_that_no_picture_shows_count_and_where_none_is_bad_nothing_seen_is_an_escape():
     expert = replace(DETECTOR, labels=("hole", "scratch"), reject=frozenset({"hole", "scratch"}))
 
     answers = [saying("hole", hole=0.5 + place / 200) for place in range(60)]
@@ -243,7 +242,7 @@ def test_boxes_that_no_picture_shows_count_and_where_none_is_bad_nothing_seen_is
     assert outcome.written.point.false_calls == Rate(0, 30)
 
 
-def test_a_detectors_threshold_holds_on_the_line_what_the_pictures_show() -> None:
+def test_a_detectors_threshold_holds_on_the_line_what_the_pictures_show():
     answers = detected(*[("none", 0.1)] * 40, *[("none", 0.6)] * 2, *[("hole", 0.8)] * 40, ("hole", 0.3))
     # The hole at 0.3 escapes and all good parts pass, or the other way round.
     for goal, rate, passed in ((Goal.FALSE_CALLS, 0.1, (1, 42)), (Goal.ESCAPES, 0.0, (0, 40))):
@@ -252,7 +251,7 @@ def test_a_detectors_threshold_holds_on_the_line_what_the_pictures_show() -> Non
 
 
 @pytest.mark.parametrize("kind", ["classifier", "detector"])
-def test_parts_that_cannot_be_compared_are_called_at_every_threshold(kind: str) -> None:
+def test_parts_that_cannot_be_compared_are_called_at_every_threshold(kind):
     if kind == "detector":
         answers = detected(*[("none", 0.1)] * 32, *[("hole", 0.9)] * 10)
         good, bad = "none", "hole"
@@ -279,7 +278,7 @@ components: {R1: {inspect: seen}}
 """
 
 
-def _passed(answers: ExpertAnswers, scores: StatedScores) -> tuple[int, int]:
+def _passed(answers, scores):
     """Return how many bad and how many good pictures a board with these scores lets pass."""
     entry = CalibratedExpert(**dict(scores))
     over = calibration_text.text(Path("b.yaml"), BoardCalibration(board="b", experts={"seen": entry}))
@@ -297,7 +296,7 @@ def _passed(answers: ExpertAnswers, scores: StatedScores) -> tuple[int, int]:
 @given(
     st.lists(st.tuples(st.sampled_from(["none", "hole"]), st.floats(0, 1)), min_size=1, max_size=40), st.floats(0, 1)
 )
-def test_a_line_lets_pass_what_the_chosen_point_says(pairs: list[tuple[str, float]], rate: float) -> None:
+def test_a_line_lets_pass_what_the_chosen_point_says(pairs, rate):
     answers = detected(*pairs)
     for goal in Goal:
         outcome = calibrate(answers, WantedRate(goal, rate), unproven=True)
@@ -309,7 +308,7 @@ def test_a_line_lets_pass_what_the_chosen_point_says(pairs: list[tuple[str, floa
                 assert good == choice.point.false_calls.trials - choice.point.false_calls.events
 
 
-def test_an_expert_without_a_threshold_says_why_and_keeps_the_scale_of_what_the_rules_state() -> None:
+def test_an_expert_without_a_threshold_says_why_and_keeps_the_scale_of_what_the_rules_state():
     only_good = calibrate(classified(("ok", "ok", 0.9)), WantedRate(Goal.ESCAPES, 0.1))
     assert "no picture shows a bad part" in unreached(only_good)
     assert only_good.choice is None
@@ -364,7 +363,7 @@ components:
 """
 
 
-def test_pictures_lie_in_folders_of_experts_and_labels_or_stand_in_a_table(tmp_path: Path) -> None:
+def test_pictures_lie_in_folders_of_experts_and_labels_or_stand_in_a_table(tmp_path):
     for name in ("body/ok/2.png", "body/ok/10.png", "seen/none/1.png"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -400,7 +399,7 @@ def test_pictures_lie_in_folders_of_experts_and_labels_or_stand_in_a_table(tmp_p
         assert str(caught.value).startswith(message)
 
 
-def test_a_picture_is_drawn_of_each_expert(tmp_path: Path) -> None:
+def test_a_picture_is_drawn_of_each_expert(tmp_path):
     answers = classified(
         *[("ok", "ok", 0.5 + place / 50) for place in range(25)], *[("bad", "bad", 0.9)] * 10, ("bad", "ok", 0.6)
     )
@@ -410,7 +409,7 @@ def test_a_picture_is_drawn_of_each_expert(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def lamp_board(tmp_path: Path, call: Call) -> Path:
+def lamp_board(tmp_path, call):
     """A board with a classifier of brightness, whose scores the board file states, and verified pictures."""
     lamp(tmp_path / "lamp.onnx")
     options = ("--kind", "onnx", "--input", "32", "--labels", "dark,bright", *STATED, "--no-prepare")
@@ -428,17 +427,17 @@ def lamp_board(tmp_path: Path, call: Call) -> Path:
 
 
 @pytest.fixture
-def run(lamp_board: Path, call: Call) -> Call:
+def run(lamp_board, call):
     folder = lamp_board.parent
 
-    def run(*options: object, board: Path = lamp_board) -> Said:
+    def run(*options, board=lamp_board):
         images = ("--images", folder / "labelled", "--store", folder / "store")
         return call("calibrate", board, *images, *options, command=experts_command)
 
     return run
 
 
-def test_a_calibration_is_written_beside_the_board_file_which_stays_as_it_is(lamp_board: Path, run: Call) -> None:
+def test_a_calibration_is_written_beside_the_board_file_which_stays_as_it_is(lamp_board, run):
     (lamp_board.parent / "line").mkdir()
     link = lamp_board.parent / "line" / "link.yaml"
     link.symlink_to(lamp_board)
@@ -462,7 +461,7 @@ def test_a_calibration_is_written_beside_the_board_file_which_stays_as_it_is(lam
     assert path.read_text() == text, "the pictures are judged with raw scores, whatever was calibrated before"
 
 
-def test_an_expert_is_shown_again_what_must_not_pass_by_the_thresholds_that_are_written(lamp_board, run) -> None:
+def test_an_expert_is_shown_again_what_must_not_pass_by_the_thresholds_that_are_written(lamp_board, run):
     store = Store(lamp_board.parent / "store")
     assert run("--escapes", "0.1").status == 0
     assert store.manifest("b/lamp").exam is None, "nothing was written"
@@ -483,9 +482,7 @@ def test_an_expert_is_shown_again_what_must_not_pass_by_the_thresholds_that_are_
     ("known", "shown"),
     [({"metrics": {"turned": 1.0}}, {Shown.MISSING}), ({"exam": Exam(is_surface=True)}, {Shown.TURNED})],
 )
-def test_parts_at_any_angle_are_not_shown_turned_and_surfaces_not_missing(
-    lamp_board: Path, run: Call, monkeypatch: pytest.MonkeyPatch, known: dict[str, object], shown: set[Shown]
-) -> None:
+def test_parts_at_any_angle_are_not_shown_turned_and_surfaces_not_missing(lamp_board, run, monkeypatch, known, shown):
     both = (Shown.TURNED, Shown.MISSING)
     monkeypatch.setattr(Onnx, "must_not_pass", lambda _, image: [(item, image) for item in both])
     store = Store(lamp_board.parent / "store")
@@ -495,7 +492,7 @@ def test_parts_at_any_angle_are_not_shown_turned_and_surfaces_not_missing(
     assert {row.item for row in store.manifest("b/lamp").exam.items} == shown
 
 
-def test_a_calibration_that_does_not_fit_is_not_passed_over(lamp_board: Path, run: Call) -> None:
+def test_a_calibration_that_does_not_fit_is_not_passed_over(lamp_board, run):
     assert run("--escapes", "0.1", "--write").status == 0
     lamp_board.write_text(lamp_board.read_text().replace("bright: 0.9", "bright: 0.95"))
     said = run("--escapes", "0.1", "--write")
@@ -504,10 +501,10 @@ def test_a_calibration_that_does_not_fit_is_not_passed_over(lamp_board: Path, ru
     assert run("--escapes", "0.1", "--write").status == 0
 
 
-def test_calibrations_that_end_at_the_same_time_write_one_after_the_other(lamp_board, run, monkeypatch) -> None:
+def test_calibrations_that_end_at_the_same_time_write_one_after_the_other(lamp_board, run, monkeypatch):
     text, free = calibration_text.text, []
 
-    def noted(board: Path, calibration: BoardCalibration) -> str:
+    def noted(board, calibration):
         free.append(FolderLock.take(board.parent, wait=False))
         return text(board, calibration)
 
@@ -516,7 +513,7 @@ def test_calibrations_that_end_at_the_same_time_write_one_after_the_other(lamp_b
     assert free == [None]
 
 
-def test_a_folder_that_takes_no_calibration_is_named_before_the_pictures_are_judged(lamp_board, run) -> None:
+def test_a_folder_that_takes_no_calibration_is_named_before_the_pictures_are_judged(lamp_board, run):
     (lamp_board.parent / ".lock").mkdir()
     said = run("--escapes", "0.1", "--write")
     assert (said.status, said.out) == (4, "")
@@ -524,7 +521,7 @@ def test_a_folder_that_takes_no_calibration_is_named_before_the_pictures_are_jud
     assert run("--escapes", "0.1").status == 0
 
 
-def test_an_expert_none_of_whose_pictures_can_be_judged_stays_as_it_is(lamp_board: Path, run: Call) -> None:
+def test_an_expert_none_of_whose_pictures_can_be_judged_stays_as_it_is(lamp_board, run):
     for file in lamp_board.parent.glob("labelled/lamp/*/*.png"):
         file.write_bytes(b"no picture")
     assert run("--escapes", "0.1", "--write").status == 1
@@ -532,7 +529,7 @@ def test_an_expert_none_of_whose_pictures_can_be_judged_stays_as_it_is(lamp_boar
 
 
 @pytest.mark.parametrize(("outcome", "against"), [("OK", False), ("NG", True), ("REVIEW", True)])
-def test_what_follows_none_on_the_board_says_whether_it_speaks_against_a_part(tiny, tmp_path, outcome, against) -> None:
+def test_what_follows_none_on_the_board_says_whether_it_speaks_against_a_part(tiny, tmp_path, outcome, against):
     path, store = tiny
     (tmp_path / "tiny.yaml").write_text(path.read_text(encoding="utf-8").replace("none: OK", f"none: {outcome}"))
     file = tmp_path / "a.png"
@@ -542,7 +539,7 @@ def test_what_follows_none_on_the_board_says_whether_it_speaks_against_a_part(ti
     assert ("none" in answers.expert.reject) is against
 
 
-def test_good_parts_are_learned_for_a_model_that_knows_none_and_stand_behind_its_ok(lamp_board, run) -> None:
+def test_good_parts_are_learned_for_a_model_that_knows_none_and_stand_behind_its_ok(lamp_board, run):
     labelled, store = lamp_board.parent / "labelled/lamp", Store(lamp_board.parent / "store")
     shutil.rmtree(labelled / "bright")
     picture_folders.saved(labelled / "bright", *(good(seed) for seed in range(12)))
@@ -557,7 +554,7 @@ def test_good_parts_are_learned_for_a_model_that_knows_none_and_stand_behind_its
     answers = BoardExperts(board, store).answers("lamp-near", [])
     assert answers.expert.reject == {"strange"}
 
-    def verdicts(*pictures: np.ndarray) -> list[Verdict | None]:
+    def verdicts(*pictures):
         shown = picture_folders.saved(lamp_board.parent / "shown", *pictures)
         asked = BoardExperts(board, store)
         seen = [Photograph(path, name=path.name) for path in sorted(shown.iterdir())]

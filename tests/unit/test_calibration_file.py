@@ -34,13 +34,13 @@ experts:
 
 
 @pytest.fixture
-def board(tmp_path: Path) -> Path:
+def board(tmp_path):
     (tmp_path / "hall7.yaml").write_text(BOARD)
     (tmp_path / "hall7.calibration.yaml").write_text(CALIBRATION)
     return tmp_path / "hall7.yaml"
 
 
-def test_a_calibration_counts_in_the_place_of_what_the_board_file_states_until_it_is_deleted(board: Path) -> None:
+def test_a_calibration_counts_in_the_place_of_what_the_board_file_states_until_it_is_deleted(board):
     loaded = rules.load(board)
     assert loaded.experts["body"].temperature == 1.5
     assert loaded.experts["seen"].ignore_under == {"hole": 0.4}
@@ -51,7 +51,7 @@ def test_a_calibration_counts_in_the_place_of_what_the_board_file_states_until_i
     assert rules.load(board).experts["body"].temperature == 1
 
 
-def test_the_digest_is_of_both_files(board: Path) -> None:
+def test_the_digest_is_of_both_files(board):
     calibrated, path = rules.load(board).digest, calibration_file.path_for(board)
     path.write_text(CALIBRATION + "# another\n")
     other = rules.load(board).digest
@@ -77,7 +77,7 @@ def test_the_digest_is_of_both_files(board: Path) -> None:
         ((CALIBRATION, "\0"), ("hall7.calibration.yaml:1:",)),
     ],
 )
-def test_a_calibration_that_is_damaged_or_does_not_fit_is_refused(board, change, words) -> None:
+def test_a_calibration_that_is_damaged_or_does_not_fit_is_refused(board, change, words):
     calibration_file.path_for(board).write_text(CALIBRATION.replace(*change))
     with pytest.raises(RulesError) as refused:
         rules.load(board)
@@ -94,13 +94,13 @@ def test_a_calibration_that_is_damaged_or_does_not_fit_is_refused(board, change,
         ("labels: [ok, bad]", "labels: [fine, bad]"),
     ],
 )
-def test_scores_that_a_person_states_later_in_the_board_file_are_not_passed_over(board, change) -> None:
+def test_scores_that_a_person_states_later_in_the_board_file_are_not_passed_over(board, change):
     board.write_text(BOARD.replace(*change))
     with pytest.raises(RulesError):
         rules.load(board)
 
 
-def test_a_calibration_that_cannot_be_read_is_refused(board: Path, tmp_path: Path) -> None:
+def test_a_calibration_that_cannot_be_read_is_refused(board, tmp_path):
     path = calibration_file.path_for(board)
     path.unlink()
     path.symlink_to(tmp_path / "gone.yaml")
@@ -122,7 +122,7 @@ def test_a_calibration_that_cannot_be_read_is_refused(board: Path, tmp_path: Pat
         ("h\u00e4lle.yaml", "ha\u0308lle.calibration.yaml"),
     ],
 )
-def test_a_calibration_is_not_lost_when_a_board_file_is_called_otherwise(tmp_path, board, calibration) -> None:
+def test_a_calibration_is_not_lost_when_a_board_file_is_called_otherwise(tmp_path, board, calibration):
     (tmp_path / board).write_text(BOARD)
     (tmp_path / calibration).write_text(CALIBRATION)
     for read in (rules.load, calibration_file.digest_of_rules):
@@ -134,14 +134,14 @@ def test_a_calibration_is_not_lost_when_a_board_file_is_called_otherwise(tmp_pat
     assert rules.load(tmp_path / board).experts["body"].temperature == 1.5
 
 
-def test_calibrations_of_other_boards_in_the_folder_are_let_alone(board: Path, tmp_path: Path) -> None:
+def test_calibrations_of_other_boards_in_the_folder_are_let_alone(board, tmp_path):
     calibration_file.path_for(board).rename(tmp_path / "gone.calibration.yaml")
     board.write_text(BOARD.replace("board: hall7", "board: hall9"))
     (tmp_path / "other.calibration.yaml").write_text("[")
     assert rules.load(board).experts["body"].temperature == 1
 
 
-def test_a_link_to_a_board_file_has_the_calibration_of_the_file(board: Path, tmp_path: Path) -> None:
+def test_a_link_to_a_board_file_has_the_calibration_of_the_file(board, tmp_path):
     (tmp_path / "line").mkdir()
     link = tmp_path / "line" / "today.yaml"
     link.symlink_to(board)
@@ -155,7 +155,7 @@ def test_a_link_to_a_board_file_has_the_calibration_of_the_file(board: Path, tmp
         rules.load(link)
 
 
-def test_a_calibration_is_no_board_and_one_that_is_cut_short_is_refused(board, tmp_path, monkeypatch) -> None:
+def test_a_calibration_is_no_board_and_one_that_is_cut_short_is_refused(board, tmp_path, monkeypatch):
     monkeypatch.setenv("COE_RULES", str(tmp_path))
     with pytest.raises(RulesError, match="did you mean 'hall7'") as refused:
         rules.find("hall7x")
@@ -178,7 +178,7 @@ scores = st.dictionaries(st.sampled_from(["ok", "bad", "none"]), st.floats(0, 1)
 
 @settings(max_examples=50)
 @given(st.floats(0.01, 100), scores)
-def test_what_is_written_is_read_again(temperature: float, least: dict[str, float]) -> None:
+def test_what_is_written_is_read_again(temperature, least):
     stated = StatedScores(min_scores={"ok": 0.5, "bad": 0.1})
     entry = CalibratedExpert(temperature=temperature, min_scores=least, stated=stated)
     written = calibration_text.text(

@@ -5,12 +5,10 @@ gave the same layouts.
 """
 
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pages
 import pytest
-from numpy.typing import NDArray
 
 from coe.pictures.image_source import ImageSource
 
@@ -20,16 +18,16 @@ GREY = np.arange(20 * 24, dtype=np.uint16).reshape(20, 24).astype(np.uint8)
 
 
 @pytest.fixture(scope="module")
-def page() -> dict[str, Any]:
+def page():
     """Return the names of the functions of the page."""
-    names: dict[str, Any] = {}
+    names = {}
     for block in pages.blocks(PAGE):
         if block.language == "python" and block.reason is None and "def " in block.text:
             exec(compile(block.text, block.place, "exec", dont_inherit=True), names)
     return names
 
 
-def mosaic(colour: NDArray[np.uint8], pattern: str) -> NDArray[np.uint8]:
+def mosaic(colour, pattern):
     """Return what a sensor with a pattern, as "RGGB", sees of one colour."""
     frame = np.empty((20, 24), np.uint8)
     for place, letter in enumerate(pattern):
@@ -37,7 +35,7 @@ def mosaic(colour: NDArray[np.uint8], pattern: str) -> NDArray[np.uint8]:
     return frame
 
 
-def seen(frame: Any, order: Any = None) -> NDArray[np.uint8]:
+def seen(frame, order=None):
     return ImageSource.of(frame, order).decode()
 
 
@@ -46,7 +44,7 @@ def seen(frame: Any, order: Any = None) -> NDArray[np.uint8]:
     ("pixel_format", "pattern"),
     [("BayerRG8", "RGGB"), ("BayerGR8", "GRBG"), ("BayerGB8", "GBRG"), ("BayerBG8", "BGGR")],
 )
-def test_a_bayer_frame_has_the_colours_of_the_scene(page, pixel_format, pattern, colour) -> None:
+def test_a_bayer_frame_has_the_colours_of_the_scene(page, pixel_format, pattern, colour):
     frame = mosaic(colour, pattern)
     grab = SimpleNamespace(GrabSucceeded=lambda: True, Array=frame)
     component = SimpleNamespace(data=frame.ravel(), width=24, height=20, data_format=pixel_format)
@@ -55,7 +53,7 @@ def test_a_bayer_frame_has_the_colours_of_the_scene(page, pixel_format, pattern,
         np.testing.assert_array_equal(seen(image), np.broadcast_to(colour, (20, 24, 3)))
 
 
-def test_unknown_bayer_formats_and_frames_that_are_not_whole_are_errors(page: dict[str, Any]) -> None:
+def test_unknown_bayer_formats_and_frames_that_are_not_whole_are_errors(page):
     component = SimpleNamespace(data=GREY.ravel(), width=24, height=20, data_format="BayerRG12")
     with pytest.raises(KeyError):
         page["frame_of_pylon"](SimpleNamespace(GrabSucceeded=lambda: True, Array=GREY), "BayerRG12")
@@ -69,7 +67,7 @@ def test_unknown_bayer_formats_and_frames_that_are_not_whole_are_errors(page: di
         page["watch"](SimpleNamespace(read=lambda: (False, None)), None, 1)
 
 
-def test_a_grey_frame_stays_as_it_is_also_of_12_bits(page: dict[str, Any]) -> None:
+def test_a_grey_frame_stays_as_it_is_also_of_12_bits(page):
     component = SimpleNamespace(data=GREY.ravel(), width=24, height=20, data_format="Mono8")
     vimba = SimpleNamespace(get_status=lambda: 0, as_numpy_ndarray=lambda: GREY[..., None])
     for image in (

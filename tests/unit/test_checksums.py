@@ -1,12 +1,10 @@
 """A SHA-256 beside a picture: what was damaged on its way is never judged, whatever its decoder says."""
 
 import hashlib
-from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
-from tiny_line import Call
 
 from coe.cli import inspect
 from coe.core import Expert, FailureKind
@@ -19,7 +17,7 @@ NOISE = cv2.GaussianBlur(np.random.default_rng(2).integers(0, 256, (240, 320, 3)
 EXPERT = Expert("e", "resnet18", ("ok", "bad"), 32, "b/e")
 
 
-def damaged_unseen(whole: bytes) -> bytes:
+def damaged_unseen(whole):
     """A JPEG in which a bit was flipped, and of which no decoder knows it."""
     start = whole.index(b"\xff\xda") + 14
     for at in range(start, len(whole) - 66, 97):
@@ -33,7 +31,7 @@ def damaged_unseen(whole: bytes) -> bytes:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     """A table of two pictures, of which one was damaged after its checksum was taken."""
     whole = cv2.imencode(".jpg", NOISE)[1].tobytes()
     (tmp_path / "a.jpg").write_bytes(whole)
@@ -44,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_table_states_checksums(folder: Path) -> None:
+def test_a_table_states_checksums(folder):
     decode(folder / "b.jpg")  # nothing else would find it
     (whole, damaged), _ = finding.find(folder, ["A"])
     assert decode(whole.file).shape == (240, 320, 3)
@@ -52,7 +50,7 @@ def test_a_table_states_checksums(folder: Path) -> None:
         decode(damaged.file)
 
 
-def test_the_command_judges_only_what_fits(folder: Path, tiny: tuple[Path, Path], tmp_path: Path, call: Call) -> None:
+def test_the_command_judges_only_what_fits(folder, tiny, tmp_path, call):
     given = ["--board", tiny[0], "--store", tiny[1], "--images", folder, "--memory", "200MB", "--profile", "none"]
     assert call(*given, "--out", tmp_path / "out", command=inspect).status == 3
     first, second = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
@@ -62,7 +60,7 @@ def test_the_command_judges_only_what_fits(folder: Path, tiny: tuple[Path, Path]
 
 
 @pytest.mark.parametrize("stated", ["12ab", "g" * 64, "a" * 63, "sha256:" + "a" * 64])
-def test_what_is_no_checksum_is_an_error_of_its_line(stated: str, folder: Path) -> None:
+def test_what_is_no_checksum_is_an_error_of_its_line(stated, folder):
     (folder / "images.csv").write_text(f"path,component,sha256\na.jpg,A,{stated}\nb.jpg,A,\n")
     (wrong, unsaid), _ = finding.find(folder, ["A"])
     assert wrong.failure.kind is FailureKind.IMAGE
@@ -70,7 +68,7 @@ def test_what_is_no_checksum_is_an_error_of_its_line(stated: str, folder: Path) 
     assert unsaid.failure is None
 
 
-def test_verified_pictures_have_checksums_too(folder: Path) -> None:
+def test_verified_pictures_have_checksums_too(folder):
     checksum = hashlib.sha256((folder / "a.jpg").read_bytes()).hexdigest()
     (folder / "images.csv").write_text(f"path,expert,label,sha256\na.jpg,e,ok,{checksum}\nb.jpg,e,bad,{checksum}\n")
     whole, damaged = labelled.find(folder, {"e": EXPERT})

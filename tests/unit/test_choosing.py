@@ -2,11 +2,9 @@
 
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,18 +12,17 @@ import torch
 import typer
 from golden_parts import bad, moved, noisy, part
 from PIL import Image
-from tiny_line import Call, Said
 
 from coe.board import rules
 from coe.cli import experts_command
-from coe.core import Expert, Finding, Shown
+from coe.core import Finding, Shown
 from coe.errors import ConfigError
 from coe.learn import choosing
 from coe.learn.choosing import CandidateKind, CrossValidated
 from coe.pictures.photographs import Photograph
 from coe.store import kinds, runnable_kinds
 from coe.store.exam import Exam, ExamItem
-from coe.store.kinds import ExpertInput, ModuleKind, Trained, TrainingPlan
+from coe.store.kinds import ModuleKind, Trained, TrainingPlan
 from coe.store.store import Store
 from experts.geometry import letterbox
 
@@ -35,25 +32,25 @@ class Brightness(ModuleKind):
 
     task = "classify"
 
-    def __init__(self, name: str = "brightness", *, blind: bool = False, least: int = 2) -> None:
+    def __init__(self, name="brightness", *, blind=False, least=2):
         self.name, self.blind, self.least_of_label = name, blind, least
-        self.learned: list[list[str]] = []
+        self.learned = []
 
-    def preprocess(self, image: np.ndarray, expert: Expert) -> ExpertInput:
+    def preprocess(self, image, expert):
         return letterbox(image, expert.input_size, (0, 0, 0))
 
-    def skeleton(self, expert: Expert) -> torch.nn.Module:
+    def skeleton(self, expert):
         return torch.nn.Linear(1, len(expert.labels)).eval()
 
-    def forward(self, module: Any, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, module, images):
         mean = torch.zeros(len(images)) if self.blind else images.float().mean(dim=(1, 2, 3)) / 255
         return -(mean[:, None] - module.bias[None]).abs()
 
-    def postprocess(self, outputs: Any, prepared: Any, expert: Expert) -> list[Finding]:
+    def postprocess(self, outputs, prepared, expert):
         places = outputs.argmax(dim=1).tolist()
         return [Finding(expert.id, expert.variant, expert.labels[place], 0.9, margin=0.5) for place in places]
 
-    def train(self, expert: Expert, plan: TrainingPlan, progress: Any) -> Trained:
+    def train(self, expert, plan, progress):
         assert plan.photographs is not None
         self.learned.append([one.name for one in plan.photographs])
         means = {label: [] for label in expert.labels}
@@ -63,7 +60,7 @@ class Brightness(ModuleKind):
         return Trained({"weight": torch.zeros(len(bias), 1), "bias": bias}, expert.labels, {})
 
 
-def photographs(root: Path, counts: dict[str, int]) -> tuple[Photograph, ...]:
+def photographs(root, counts):
     found = []
     for label, count in counts.items():
         (root / label).mkdir(parents=True)
@@ -75,17 +72,17 @@ def photographs(root: Path, counts: dict[str, int]) -> tuple[Photograph, ...]:
     return tuple(found)
 
 
-def plan(found: tuple[Photograph, ...]) -> TrainingPlan:
+def plan(found):
     return TrainingPlan(Path(), Path(), 1, 1, 1e-3, threads=1, photographs=found)
 
 
-def judged(kind: ModuleKind, found: tuple[Photograph, ...], store: Store) -> CrossValidated:
+def judged(kind, found, store):
     (candidate,) = choosing.candidates(store, "b/C1", plan(found), [kind], 16)
     folds = choosing.folds_of(store, [candidate], plan(found))
     return choosing.judged(store, candidate, found, folds, lambda *_: None, lambda: 0.0)
 
 
-def test_each_picture_is_judged_by_an_expert_that_has_not_learned_it(tmp_path: Path) -> None:
+def test_each_picture_is_judged_by_an_expert_that_has_not_learned_it(tmp_path):
     found, kind = photographs(tmp_path / "photos", {"good": 6, "bad": 6}), Brightness()
     assert judged(kind, found, Store(tmp_path / "store")).right == (True,) * 12
     names = {one.name for one in found}
@@ -96,15 +93,13 @@ def test_each_picture_is_judged_by_an_expert_that_has_not_learned_it(tmp_path: P
     ("counts", "most_learned"),
     [({"good": 6}, 5), ({"good": 6, "bad": 2}, 7), ({"good": 20, "bad": 3}, 19), ({"good": 60, "bad": 30}, 60)],
 )
-def test_few_pictures_are_judged_one_at_a_time_and_rare_labels_make_no_folds_larger(
-    tmp_path: Path, counts: dict[str, int], most_learned: int
-) -> None:
+def test_few_pictures_are_judged_one_at_a_time_and_rare_labels_make_no_folds_larger(tmp_path, counts, most_learned):
     found = photographs(tmp_path / "photos", counts)
     folds = choosing.folds_of(Store(tmp_path / "store"), [], plan(found))
     assert max(len(found) - len(fold) for fold in folds) == most_learned
 
 
-def test_how_photographs_look_is_known_once_each_was_decoded(tmp_path: Path) -> None:
+def test_how_photographs_look_is_known_once_each_was_decoded(tmp_path):
     found = photographs(tmp_path / "photos", {"good": 4, "bad": 4})
     found = (*found, replace(found[0], name="bad/copy.png", label="bad", good=False))
     looks = choosing.seen(found, None)
@@ -115,13 +110,13 @@ def test_how_photographs_look_is_known_once_each_was_decoded(tmp_path: Path) -> 
     assert choosing.different(found, looks) == found[:-1]
 
 
-def test_a_series_of_one_part_is_out_as_a_whole(tmp_path: Path) -> None:
+def test_a_series_of_one_part_is_out_as_a_whole(tmp_path):
     class InPairs(Brightness):
-        def parts_of(self, expert: Expert, plan: TrainingPlan, images: Any, labels: Any) -> list[int]:
+        def parts_of(self, expert, plan, images, labels):
             asked.append([*labels])
             return [place // 2 for place, _ in enumerate(images)]
 
-    asked: list[list[str]] = []
+    asked = []
 
     found, kind = photographs(tmp_path / "photos", {"good": 8, "bad": 8}), InPairs()
     assert judged(kind, found, Store(tmp_path / "store")).right == (True,) * 16
@@ -131,7 +126,7 @@ def test_a_series_of_one_part_is_out_as_a_whole(tmp_path: Path) -> None:
     assert asked == [[photo.label for photo in found]], "once for all labels, for each time loads a network"
 
 
-def test_the_kind_with_the_fewest_escapes_and_false_calls_is_taken_and_among_equals_the_first(tmp_path: Path) -> None:
+def test_the_kind_with_the_fewest_escapes_and_false_calls_is_taken_and_among_equals_the_first(tmp_path):
     found, store = photographs(tmp_path / "photos", {"good": 8, "bad": 8}), Store(tmp_path / "store")
     blind, first, second = (
         judged(kind, found, store) for kind in (Brightness("blind", blind=True), Brightness("one"), Brightness("two"))
@@ -143,9 +138,7 @@ def test_the_kind_with_the_fewest_escapes_and_false_calls_is_taken_and_among_equ
     assert {escapes.share, false_calls.share} == {0.0, 1.0}
 
 
-def answered(
-    name: str, escapes: int, false_calls: int, *, turned_passed: int = 0, polarity: bool = False
-) -> CrossValidated:
+def answered(name, escapes, false_calls, *, turned_passed=0, polarity=False):
     """Return how a kind judged ten bad pictures and ten good ones, and 20 turned ones in its exam."""
     passed = (*[True] * escapes, *[False] * (10 - escapes), *[False] * false_calls, *[True] * (10 - false_calls))
     right = tuple(said == (place >= 10) for place, said in enumerate(passed))
@@ -176,19 +169,19 @@ TEN_BAD_TEN_GOOD = tuple(
         ([answered("a", 1, 1)], "a", ["no other kind"]),
     ],
 )
-def test_an_escape_counts_above_a_false_call_and_the_reason_is_said(results, taken, because) -> None:
+def test_an_escape_counts_above_a_false_call_and_the_reason_is_said(results, taken, because):
     best = choosing.best_of(results, TEN_BAD_TEN_GOOD)
     assert best.candidate.name == taken
     said = choosing.why(best, results, TEN_BAD_TEN_GOOD)
     assert [word for word in because if word not in said] == [], said
 
 
-def test_parts_are_also_learned_turned_and_layers_tuned_where_something_is_left_to_win(tmp_path: Path) -> None:
+def test_parts_are_also_learned_turned_and_layers_tuned_where_something_is_left_to_win(tmp_path):
     known = [answered("a", 1, 0).candidate]
     passing, stopped = answered("a", 1, 0, turned_passed=18), answered("a", 1, 0)
     perfect = answered("a", 0, 0, turned_passed=18)
 
-    def tried(*results: CrossValidated, polarity: bool = False) -> list[str]:
+    def tried(*results, polarity=False):
         return [one.name for one in choosing.turned_too(known, results, polarity=polarity)]
 
     assert tried(passing) == ["a (turned)"]
@@ -207,7 +200,7 @@ def test_parts_are_also_learned_turned_and_layers_tuned_where_something_is_left_
     assert not choosing.is_superfluous(right.candidate, [right])
 
 
-def test_a_kind_is_asked_only_if_it_can_learn_and_says_why_not(tmp_path: Path) -> None:
+def test_a_kind_is_asked_only_if_it_can_learn_and_says_why_not(tmp_path):
     store = Store(tmp_path / "store")
     few = plan(photographs(tmp_path / "few", {"good": 9, "bad": 3}))
     good_only = plan(photographs(tmp_path / "good", {"good": 9}))
@@ -217,7 +210,7 @@ def test_a_kind_is_asked_only_if_it_can_learn_and_says_why_not(tmp_path: Path) -
     assert [bool(choosing.obstacle(kind, few.photographs)) for kind in known] == [False, True]
 
     class Refusing(Brightness):
-        def train(self, expert: Expert, plan: TrainingPlan, progress: Any) -> Trained:
+        def train(self, expert, plan, progress):
             raise ConfigError("no")
 
     found, store = photographs(tmp_path / "photos", {"good": 4, "bad": 4}), Store(tmp_path / "store")
@@ -228,18 +221,18 @@ def test_a_kind_is_asked_only_if_it_can_learn_and_says_why_not(tmp_path: Path) -
 
 
 @pytest.fixture
-def run(call: Call, tmp_path: Path) -> Callable[..., Said]:
+def run(call, tmp_path):
     options = ("--kinds", "probe", "--threads", "1", "--no-prepare")
     return lambda *words: call("choose", *words, *options, "--store", tmp_path / "store", command=experts_command)
 
 
-def saved(folder: Path, *pictures: np.ndarray) -> None:
+def saved(folder, *pictures):
     folder.mkdir(parents=True)
     for number, pixels in enumerate(pictures):
         Image.fromarray(pixels[40:104, 40:104]).save(folder / f"{number}.png")
 
 
-def test_the_command_learns_stores_and_writes_a_board_that_loads(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_the_command_learns_stores_and_writes_a_board_that_loads(run, tmp_path):
     photos, board = tmp_path / "photos", tmp_path / "line7.yaml"
     whole = part()
     saved(photos / "C1" / "good", *(noisy(whole, seed) for seed in range(6)))
@@ -264,7 +257,7 @@ def test_the_command_learns_stores_and_writes_a_board_that_loads(run: Callable[.
 class Examined(Brightness):
     """Took an exam: it lets turned parts pass, and learned whether that is a defect."""
 
-    def train(self, expert: Expert, plan: TrainingPlan, progress: Any) -> Trained:
+    def train(self, expert, plan, progress):
         item = ExamItem(item=Shown.TURNED, shown=20, passed=1 if plan.polarity else 19)
         trained = super().train(expert, plan, progress)
         exam = Exam(items=(item,), left_out=("C1/good/odd.png",))
@@ -281,14 +274,8 @@ class Examined(Brightness):
     ],
 )
 def test_polarity_is_known_given_or_asked_and_what_passes_is_shown(
-    run: Callable[..., Said],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    given: tuple[str, ...],
-    answer: str | None,
-    written: list[bool | None],
-    passes: list[str],
-) -> None:
+    run, tmp_path, monkeypatch, given, answer, written, passes
+):
     monkeypatch.setattr(kinds, "resolve", lambda *_: Examined())
     if answer is not None:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
@@ -311,7 +298,7 @@ def test_polarity_is_known_given_or_asked_and_what_passes_is_shown(
     assert again.out.endswith(board.read_text().partition("\n")[2]), "the lines to put into a board that is there"
 
 
-def test_a_component_that_is_not_there_has_no_polarity(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_a_component_that_is_not_there_has_no_polarity(run, tmp_path):
     saved(tmp_path / "photos" / "R1" / "good", *(noisy(part(), seed) for seed in range(3)))
     said = run(tmp_path / "b.yaml", "--images", tmp_path / "photos", "--polarity", "R2")
     assert said.status == 2
@@ -319,7 +306,7 @@ def test_a_component_that_is_not_there_has_no_polarity(run: Callable[..., Said],
     assert "known: R1" in said.err
 
 
-def test_pictures_of_twelve_bits_are_learned_with_the_option_that_their_error_names(run, tmp_path, monkeypatch) -> None:
+def test_pictures_of_twelve_bits_are_learned_with_the_option_that_their_error_names(run, tmp_path, monkeypatch):
     monkeypatch.setattr(kinds, "resolve", lambda *_: Brightness())
     for label, change in (("good", lambda pixels: pixels), ("scratch", bad)):
         (folder := tmp_path / "photos" / "C1" / label).mkdir(parents=True)
@@ -333,7 +320,7 @@ def test_pictures_of_twelve_bits_are_learned_with_the_option_that_their_error_na
     assert rules.load(board).bits == 12
 
 
-def test_a_board_file_that_is_there_stays_and_the_lines_to_put_in_are_printed(run, tmp_path, monkeypatch) -> None:
+def test_a_board_file_that_is_there_stays_and_the_lines_to_put_in_are_printed(run, tmp_path, monkeypatch):
     monkeypatch.setattr(kinds, "resolve", lambda *_: Brightness())
     photographs(tmp_path / "photos" / "C1", {"good": 4, "bad": 4})
     board = tmp_path / "line7.yaml"
@@ -362,7 +349,7 @@ def test_a_board_file_that_is_there_stays_and_the_lines_to_put_in_are_printed(ru
         (("good", "missing"), "the name of a component is expected"),
     ],
 )
-def test_pictures_that_do_not_make_sense_are_refused(run, tmp_path, folders, why) -> None:
+def test_pictures_that_do_not_make_sense_are_refused(run, tmp_path, folders, why):
     (tmp_path / "photos").mkdir()
     for folder in folders:
         (tmp_path / "photos" / folder).mkdir(parents=True, exist_ok=True)
@@ -374,7 +361,7 @@ def test_pictures_that_do_not_make_sense_are_refused(run, tmp_path, folders, why
     assert not (tmp_path / "b.yaml").exists()
 
 
-def test_the_same_picture_under_two_labels_is_refused_and_named(run, tmp_path, monkeypatch) -> None:
+def test_the_same_picture_under_two_labels_is_refused_and_named(run, tmp_path, monkeypatch):
     monkeypatch.setattr(kinds, "resolve", lambda *_: Brightness())
     pictures = [noisy(part(), seed) for seed in range(6)]
     saved(tmp_path / "photos" / "C1" / "good", *pictures)
@@ -390,7 +377,7 @@ def test_the_same_picture_under_two_labels_is_refused_and_named(run, tmp_path, m
     assert "C1/bad/4.jpg = C1/good/" in said.words
 
 
-def test_a_kind_that_calls_good_and_bad_alike_is_unproven(run, tmp_path, monkeypatch) -> None:
+def test_a_kind_that_calls_good_and_bad_alike_is_unproven(run, tmp_path, monkeypatch):
     store = Store(tmp_path / "store")
     for blind in (True, False):
         monkeypatch.setattr(kinds, "resolve", lambda *_, blind=blind: Brightness(blind=blind))
@@ -404,7 +391,7 @@ def test_a_kind_that_calls_good_and_bad_alike_is_unproven(run, tmp_path, monkeyp
     assert choosing.unproven(few, photographs(tmp_path / "few", {"bad": 1, "good": 1})) is None
 
 
-def test_a_kind_that_is_not_installed_is_named(run, tmp_path, monkeypatch) -> None:
+def test_a_kind_that_is_not_installed_is_named(run, tmp_path, monkeypatch):
     saved(tmp_path / "photos" / "C1" / "good", part())
     monkeypatch.setattr(runnable_kinds, "GROUP", "kinds.of.nobody")
     said = run(tmp_path / "b.yaml", "--images", tmp_path / "photos")

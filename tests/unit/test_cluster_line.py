@@ -5,16 +5,15 @@ import queue
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
-from thread_boxes import ThreadBoxes, ThreadLink, same
+from thread_boxes import ThreadBoxes, same
 from tiny_line import fill
 
 from coe import Inspector, Picture
@@ -25,7 +24,7 @@ from coe.errors import ConfigError
 from coe.inspector.precision import VariantChoice
 from coe.runtime import line_engine
 from coe.runtime.cpu import CpuDevice
-from coe.scheduler.events import Command, Event, Lost, Reply
+from coe.scheduler.events import Lost, Reply
 from coe.store.store import Store
 from coe.testing import Experiment
 from coe.variants.prepare import Preparer
@@ -46,32 +45,30 @@ class Scene:
     pictures: list[Picture]
     alone: Results
 
-    def open(self, boxes: ThreadBoxes, **options: Any) -> Inspector:
+    def open(self, boxes, **options):
         board, store = self.tiny
         return Inspector(board, store=store, cluster="auto", experiment=Experiment(make_boxes=boxes), **options)
 
-    def results(self, boxes: ThreadBoxes, **options: Any) -> Results:
+    def results(self, boxes, **options):
         return self.inspect_all(self.pictures, cluster="auto", experiment=Experiment(make_boxes=boxes), **options)
 
 
 @pytest.fixture
-def scene(
-    tiny: tuple[Path, Path], inspect_all: Run, thread_boxes: MakeBoxes, pictures: list[Picture], alone: Results
-) -> Scene:
+def scene(tiny, inspect_all, thread_boxes, pictures, alone):
     return Scene(tiny, inspect_all, thread_boxes, pictures, alone)
 
 
-def named(results: Iterable[Result]) -> Results:
+def named(results):
     return {result.request.image: result for result in results}
 
 
-def wait_for_a_box(said: Said) -> None:
+def wait_for_a_box(said):
     while "joined" not in said.get(timeout=20):
         pass
 
 
 @pytest.mark.parametrize("machines", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_results_are_those_of_one_box(scene: Scene, machines: int) -> None:
+def test_results_are_those_of_one_box(scene, machines):
     boxes = scene.boxes(machines)
     same(scene.results(boxes), scene.alone)
     assert boxes.address == "auto"
@@ -83,10 +80,10 @@ def test_results_are_those_of_one_box(scene: Scene, machines: int) -> None:
 class Cut:
     """A watcher that does something to the boxes after so many replies."""
 
-    def __init__(self, after: int, do: Callable[[], None]) -> None:
+    def __init__(self, after, do):
         self.after, self.do, self.lost = after, do, list[Lost]()
 
-    def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
+    def observe(self, event, commands, now, control_s=0.0):
         if isinstance(event, Lost):
             self.lost.append(event)
         self.after -= sum(isinstance(command, Reply) for command in commands)
@@ -95,7 +92,7 @@ class Cut:
             self.do()
 
 
-def test_a_box_that_is_lost_or_can_run_nothing_any_more_costs_no_image(scene: Scene) -> None:
+def test_a_box_that_is_lost_or_can_run_nothing_any_more_costs_no_image(scene):
     boxes = scene.boxes(3)
     cut = Cut(5, lambda: boxes.cut_off(0))
     same(scene.results(boxes, watchers=[cut]), scene.alone)
@@ -108,7 +105,7 @@ def test_a_box_that_is_lost_or_can_run_nothing_any_more_costs_no_image(scene: Sc
     assert cut.lost == [Lost("", "its last device was lost", "box2")]
 
 
-def test_an_image_that_crashes_boxes_ends_two_of_them_and_all_others_get_their_results(scene: Scene) -> None:
+def test_an_image_that_crashes_boxes_ends_two_of_them_and_all_others_get_their_results(scene):
     boxes, cut = scene.boxes(4), Cut(1 << 40, lambda: None)
     boxes.deadly = lambda stage: stage.request_id == 7
     results = scene.results(boxes, watchers=[cut])
@@ -119,7 +116,7 @@ def test_an_image_that_crashes_boxes_ends_two_of_them_and_all_others_get_their_r
     assert [lost.reason for lost in cut.lost] == ["its process died"] * 2
 
 
-def test_a_watcher_that_fails_costs_no_reply_that_was_decided(scene: Scene) -> None:
+def test_a_watcher_that_fails_costs_no_reply_that_was_decided(scene):
     results = scene.results(scene.boxes(1), watchers=[Cut(1, lambda: 1 / 0)])
     decided = {name: result for name, result in results.items() if result.failure is None}
     assert 0 < len(decided) < len(results)
@@ -127,10 +124,10 @@ def test_a_watcher_that_fails_costs_no_reply_that_was_decided(scene: Scene) -> N
 
 
 @pytest.mark.slow
-def test_a_box_comes_and_a_box_goes_again_and_again(scene: Scene) -> None:
+def test_a_box_comes_and_a_box_goes_again_and_again(scene):
     boxes = scene.boxes(2)
     again = [replace(picture, name=f"{picture.name}/{turn}") for turn in range(6) for picture in scene.pictures]
-    results: dict[str, Result] = {}
+    results = {}
     said = Said()
     with scene.open(boxes, inbox=40, say=said.put) as line:
         for result in line.stream(again):
@@ -146,7 +143,7 @@ def test_a_box_comes_and_a_box_goes_again_and_again(scene: Scene) -> None:
     }
 
 
-def test_a_box_that_comes_takes_experts_and_stages(scene: Scene) -> None:
+def test_a_box_that_comes_takes_experts_and_stages(scene):
     boxes, said = scene.boxes(1), Said()
     with scene.open(boxes, say=said.put) as line:
         same(named(line.stream(scene.pictures)), scene.alone)
@@ -157,10 +154,10 @@ def test_a_box_that_comes_takes_experts_and_stages(scene: Scene) -> None:
     assert boxes.links[1].stages
 
 
-def test_a_box_that_comes_and_would_run_other_precisions_is_refused(scene: Scene) -> None:
+def test_a_box_that_comes_and_would_run_other_precisions_is_refused(scene):
     boxes, said = scene.boxes(1), Said()
 
-    def other(link: ThreadLink) -> None:
+    def other(link):
         if link.id == "box2":
             costs = copy(link.box.facts.costs)
             costs.choice = VariantChoice({"joint": "q8"}, {})
@@ -177,10 +174,10 @@ def test_a_box_that_comes_and_would_run_other_precisions_is_refused(scene: Scene
     assert boxes.links[1].is_closed
 
 
-def test_words_for_the_user_that_go_wrong_cost_no_image(scene: Scene) -> None:
+def test_words_for_the_user_that_go_wrong_cost_no_image(scene):
     boxes, heard = scene.boxes(1), threading.Event()
 
-    def say(sentence: str) -> None:
+    def say(sentence):
         if "box" in sentence:
             heard.set()
             raise SystemExit(sentence)
@@ -191,7 +188,7 @@ def test_words_for_the_user_that_go_wrong_cost_no_image(scene: Scene) -> None:
         same(named(line.stream(scene.pictures)), scene.alone)
 
 
-def test_without_any_box_left_each_image_says_so_until_another_comes(scene: Scene) -> None:
+def test_without_any_box_left_each_image_says_so_until_another_comes(scene):
     boxes, said = scene.boxes(1), Said()
     cut = Cut(1 << 40, lambda: None)
     with scene.open(boxes, say=said.put, watchers=[cut]) as line:
@@ -204,7 +201,7 @@ def test_without_any_box_left_each_image_says_so_until_another_comes(scene: Scen
         assert line.submit(scene.pictures[0].image, "A").result(20).error is None
 
 
-def test_a_stopped_line_answers_each_image(scene: Scene) -> None:
+def test_a_stopped_line_answers_each_image(scene):
     with scene.open(scene.boxes(2)) as line:
         futures = [line.submit(picture.image, picture.component) for picture in scene.pictures]
         line.stop()
@@ -213,7 +210,7 @@ def test_a_stopped_line_answers_each_image(scene: Scene) -> None:
     assert any(result.failure for result in results)
 
 
-def test_an_image_that_finds_no_room_or_no_rule_or_is_damaged_is_answered(scene: Scene, tmp_path: Path) -> None:
+def test_an_image_that_finds_no_room_or_no_rule_or_is_damaged_is_answered(scene, tmp_path):
     boxes = scene.boxes(2)
     (tmp_path / "cut.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     with scene.open(boxes) as line:
@@ -231,7 +228,7 @@ def test_an_image_that_finds_no_room_or_no_rule_or_is_damaged_is_answered(scene:
     assert (metrics.images, metrics.errors) == (5, 4)
 
 
-def test_counts_are_those_of_all_boxes(scene: Scene) -> None:
+def test_counts_are_those_of_all_boxes(scene):
     boxes = scene.boxes(2)
     with scene.open(boxes) as line:
         assert line.ready(20)
@@ -249,16 +246,14 @@ def test_counts_are_those_of_all_boxes(scene: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_all_boxes_run_the_precision_that_one_box_runs(
-    own_tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], tmp_path: Path
-) -> None:
+def test_all_boxes_run_the_precision_that_one_box_runs(own_tiny, thread_boxes, pictures, tmp_path):
     board, store = own_tiny
     seen = [tmp_path / f"{picture.name}.png" for picture in pictures[:8]]
     for path, picture in zip(seen, pictures, strict=False):
         cv2.imwrite(str(path), np.asarray(picture.image))
     weights = rules.load(board).experts["body-a"].weights
     assert Preparer(Store(store), ["fp32", "int8"]).prepare(weights, seen, "noise").failed == {}
-    options: dict[str, Any] = {"store": store, "precision": "mixed"}
+    options = {"store": store, "precision": "mixed"}
     with Inspector(board, **options, experiment=Experiment(label_floor=0.0)) as line:
         one = _looks(line, pictures[:8])
     two = Experiment(label_floor=0.0, make_boxes=thread_boxes(2))
@@ -267,7 +262,7 @@ def test_all_boxes_run_the_precision_that_one_box_runs(
     assert "int8" in {variant for looks in one.values() for _, variant, _ in looks}
 
 
-def _looks(line: Inspector, pictures: list[Picture]) -> dict[str, list[tuple[str, str, str]]]:
+def _looks(line, pictures):
     """Return, by image, which experts looked in which variant, and what they said."""
     return {
         result.request.image: [(finding.expert, finding.variant, finding.label) for finding in result.findings]
@@ -276,9 +271,7 @@ def _looks(line: Inspector, pictures: list[Picture]) -> dict[str, list[tuple[str
 
 
 @pytest.mark.slow
-def test_several_boards_keep_apart(
-    own_tiny: tuple[Path, Path], thread_boxes: MakeBoxes, pictures: list[Picture], tmp_path: Path
-) -> None:
+def test_several_boards_keep_apart(own_tiny, thread_boxes, pictures, tmp_path):
     first, store = own_tiny
     second = tmp_path / "other.yaml"
     text = first.read_text(encoding="utf-8").replace("board: tiny", "board: other").replace("bad: NG", "bad: OK")
@@ -294,7 +287,7 @@ def test_several_boards_keep_apart(
         assert line.boards == ("tiny", "other")
 
 
-def test_a_line_that_is_dropped_ends_its_boxes(scene: Scene) -> None:
+def test_a_line_that_is_dropped_ends_its_boxes(scene):
     boxes = scene.boxes(1)
     line = scene.open(boxes)
     threads = line._engine.line_threads.threads
@@ -305,7 +298,7 @@ def test_a_line_that_is_dropped_ends_its_boxes(scene: Scene) -> None:
         assert not thread.is_alive()
 
 
-def test_costs_of_an_earlier_line_are_taken_over(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_costs_of_an_earlier_line_are_taken_over(scene, monkeypatch):
     with Inspector(scene.tiny[0], store=scene.tiny[1]) as line:
         costs = line.costs
     monkeypatch.setattr(CpuDevice, "measure", None)
@@ -319,13 +312,11 @@ def test_costs_of_an_earlier_line_are_taken_over(scene: Scene, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("word", [pytest.param("without", marks=pytest.mark.slow), "other"])
-def test_a_box_with_another_store_is_refused(
-    own_tiny: tuple[Path, Path], thread_boxes: MakeBoxes, word: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_box_with_another_store_is_refused(own_tiny, thread_boxes, word, monkeypatch):
     boxes = thread_boxes(2)
     board, store = own_tiny
 
-    def damage(id: str) -> None:
+    def damage(id):
         if id != "box2":
             return
         if word == "without":
@@ -348,18 +339,16 @@ def test_a_box_with_another_store_is_refused(
         ({"cluster": 7}, "cluster=7"),
     ],
 )
-def test_options_of_one_box_are_refused(tiny: tuple[Path, Path], options: dict[str, object], sentence: str) -> None:
+def test_options_of_one_box_are_refused(tiny, options, sentence):
     with pytest.raises(ConfigError, match=sentence):
         Inspector(tiny[0], store=tiny[1], **options)
 
 
 @pytest.mark.parametrize("started", range(4))
-def test_a_line_that_got_too_few_threads_closes_its_boxes_and_does_not_disturb_the_end(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, started: int
-) -> None:
+def test_a_line_that_got_too_few_threads_closes_its_boxes_and_does_not_disturb_the_end(scene, monkeypatch, started):
     start, asked, caller = threading.Thread.start, list[str](), threading.current_thread()
 
-    def limited(thread: threading.Thread) -> None:
+    def limited(thread):
         # Boxes have theirs before it; the head's own thread starts others.
         if threading.current_thread() is caller and (asked or thread.name == "coe-head"):
             asked.append(thread.name)

@@ -5,12 +5,10 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tiny_line import Call
 
 from coe import Inspector
 from coe.cli import inspect
@@ -48,7 +46,7 @@ class Handle:
     actor: Any
     machine: str
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         method = getattr(self.actor, name)
         return SimpleNamespace(remote=lambda *arguments: Later(lambda: method(*arguments)))
 
@@ -65,43 +63,43 @@ class Ray:
     is_on = True
     __version__ = "2"
 
-    def is_initialized(self) -> bool:
+    def is_initialized(self):
         return self.is_on
 
-    def get_runtime_context(self) -> Any:
+    def get_runtime_context(self):
         return SimpleNamespace(gcs_address="here:1")
 
-    def shutdown(self) -> None:
+    def shutdown(self):
         self.is_on = False
 
-    def nodes(self) -> list[dict[str, Any]]:
+    def nodes(self):
         assert self.is_on, "Ray would connect anew"
         return [
             {"NodeID": name, "NodeManagerAddress": name, "Alive": True, "Resources": {"CPU": 1}}
             for name in self.machines
         ]
 
-    def put(self, value: object) -> object:
+    def put(self, value):
         if self.full:
             raise RayError("the disk is full\nand more")
         return Later(lambda: value)
 
-    def get(self, later: Later | list[Later], timeout: float = 0) -> Any:
+    def get(self, later, timeout=0):
         assert self.is_on, "Ray would connect anew"
         return [one.make() for one in later] if isinstance(later, list) else later.make()
 
-    def wait(self, laters: list[Later], num_returns: int, timeout: float) -> tuple[list[Later], list[Later]]:
+    def wait(self, laters, num_returns, timeout):
         return laters, []
 
-    def kill(self, actor: Handle) -> None:
+    def kill(self, actor):
         assert self.is_on, "Ray would connect anew"
         self.killed.append(actor.machine)
 
-    def method(self, concurrency_group: str) -> Callable[[Any], Any]:
+    def method(self, concurrency_group):
         return lambda function: function
 
-    def remote(self, **options: object) -> Callable[[Any], Any]:
-        def options_of(**options: Any) -> Any:
+    def remote(self, **options):
+        def options_of(**options):
             machine = options["scheduling_strategy"].node_id
             return SimpleNamespace(remote=lambda: Handle(self.make(machine), machine))
 
@@ -119,23 +117,23 @@ class RayMachine:
     spoken: Callable[[], object] = lambda: REPORT
     known: dict[str, str] = field(default_factory=versions)
 
-    def versions(self) -> dict[str, str]:
+    def versions(self):
         return self.known
 
-    def open(self, id: str, order: object, costs: object) -> object:
+    def open(self, id, order, costs):
         return self.facts
 
-    def report(self, wait_s: float) -> object:
+    def report(self, wait_s):
         return self.spoken()
 
-    def take(self, parcel: object) -> None:
+    def take(self, parcel):
         return None
 
-    def close(self) -> None:
+    def close(self):
         return None
 
 
-def willing(*more: Any) -> RayMachine:
+def willing(*more):
     return RayMachine(SimpleNamespace(costs=1), *more)
 
 
@@ -150,15 +148,15 @@ class Silent:
 
     error: Exception
 
-    def versions(self) -> dict[str, str]:
+    def versions(self):
         raise self.error
 
 
 @pytest.fixture
-def ray(monkeypatch: pytest.MonkeyPatch) -> MakeRay:
+def ray(monkeypatch):
     """Return a function that puts a Ray of some machines in the place of Ray."""
 
-    def install(*machines: str, make: Callable[[str], Any] = lambda machine: willing()) -> Ray:
+    def install(*machines, make=lambda machine: willing()):
         ray = Ray(list(machines), make)
         strategies = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node_id, soft: Node(node_id))
         monkeypatch.setitem(sys.modules, "ray", ray)
@@ -169,13 +167,11 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> MakeRay:
     return install
 
 
-def boxes_of(said: list[str] | None = None) -> Any:
+def boxes_of(said=None):
     return over_ray.ray_boxes("auto", None, (said if said is not None else []).append)
 
 
-def test_without_ray_a_sentence_says_what_to_install(
-    call: Call, tiny: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_ray_a_sentence_says_what_to_install(call, tiny, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     (folder := tmp_path / "images" / "A").mkdir(parents=True)
     (folder / "one.png").write_bytes(b"")
@@ -196,21 +192,19 @@ def test_without_ray_a_sentence_says_what_to_install(
         ("host..name:1", "nobody answers"),
     ],
 )
-def test_a_wrong_address_is_said_at_once(ray: MakeRay, tiny: tuple[Path, Path], address: str, sentence: str) -> None:
+def test_a_wrong_address_is_said_at_once(ray, tiny, address, sentence):
     ray().is_on = False
     with pytest.raises(ConfigError, match=sentence):
         Inspector(tiny[0], store=tiny[1], cluster=address)
 
 
 @pytest.mark.parametrize("said", [None, b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH"])
-def test_an_address_where_another_program_listens_is_said_within_seconds(
-    ray: MakeRay, said: bytes | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_address_where_another_program_listens_is_said_within_seconds(ray, said, monkeypatch):
     ray().is_on = False
     monkeypatch.setattr(ray_session, "_CONNECT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def answer() -> None:
+        def answer():
             connection, _ = server.accept()
             with connection:
                 if said is None:
@@ -227,9 +221,7 @@ def test_an_address_where_another_program_listens_is_said_within_seconds(
         thread.join()
 
 
-def test_lines_of_a_process_share_a_connection_that_the_last_ends(
-    ray: MakeRay, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_of_a_process_share_a_connection_that_the_last_ends(ray, monkeypatch):
     here = ray("a")
     here.is_on = False
 
@@ -248,11 +240,11 @@ def test_lines_of_a_process_share_a_connection_that_the_last_ends(
     assert link.close() is None
 
 
-def test_ray_is_left_only_when_no_thread_uses_it(ray: MakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_is_left_only_when_no_thread_uses_it(ray, monkeypatch):
     """A machine that is being opened while the line ends must not use Ray after the line has left it."""
     opening, may_open = threading.Event(), threading.Event()
 
-    def make(name: str) -> Any:
+    def make(name):
         if name == "b":
             opening.set()
             assert may_open.wait(20)
@@ -261,7 +253,7 @@ def test_ray_is_left_only_when_no_thread_uses_it(ray: MakeRay, monkeypatch: pyte
     here = ray("a", make=make)
     here.is_on = False
     monkeypatch.setattr(ray_session, "_connect", lambda module, address: setattr(module, "is_on", True))
-    said: list[str] = []
+    said = []
     boxes = boxes_of(said)
     boxes.open()
     here.machines += ["b", "c"]
@@ -281,7 +273,7 @@ def test_ray_is_left_only_when_no_thread_uses_it(ray: MakeRay, monkeypatch: pyte
     assert said == []
 
 
-def test_a_box_that_is_lost_or_gets_slower_is_named_during_a_run() -> None:
+def test_a_box_that_is_lost_or_gets_slower_is_named_during_a_run():
     notices = Notices()
     notices.observe(Lost("", "it was silent for 30 s", "box2@10.0.0.7"), [], 0.0)
     notices.observe(None, [PaceChanged("cpu", 1.5, "box1"), PaceChanged("cpu", 2.0)], 0.0)
@@ -292,7 +284,7 @@ def test_a_box_that_is_lost_or_gets_slower_is_named_during_a_run() -> None:
     assert "box" not in alone
 
 
-def test_a_process_that_is_connected_with_another_cluster_and_a_full_object_store_say_so(ray: MakeRay) -> None:
+def test_a_process_that_is_connected_with_another_cluster_and_a_full_object_store_say_so(ray):
     ray("a")
     over_ray.ray_boxes("here:1", None, print)
     with pytest.raises(ConfigError, match="here:1"):
@@ -304,7 +296,7 @@ def test_a_process_that_is_connected_with_another_cluster_and_a_full_object_stor
         boxes.share(None)
 
 
-def test_machines_become_boxes_in_the_order_of_their_names(ray: MakeRay) -> None:
+def test_machines_become_boxes_in_the_order_of_their_names(ray):
     here = ray("b", "a")
     boxes = boxes_of()
     assert [link.id for link in boxes.open()] == ["box1@a", "box2@b"]
@@ -316,7 +308,7 @@ def test_machines_become_boxes_in_the_order_of_their_names(ray: MakeRay) -> None
     assert here.is_initialized(), "Ray was on before, and stays on"
 
 
-def test_a_machine_that_refuses_has_other_versions_or_lacks_coe_ends_the_opening_and_is_named(ray: MakeRay) -> None:
+def test_a_machine_that_refuses_has_other_versions_or_lacks_coe_ends_the_opening_and_is_named(ray):
     here = ray("a", "b", make=lambda name: RayMachine(BoxRefusal("no store")) if name == "b" else willing())
     with pytest.raises(ConfigError, match=r"^box2@b: no store$"):
         boxes_of().open()
@@ -331,12 +323,12 @@ def test_a_machine_that_refuses_has_other_versions_or_lacks_coe_ends_the_opening
         boxes_of().open()
 
 
-def test_a_machine_that_has_just_died_is_left_out(ray: MakeRay) -> None:
-    def make(name: str) -> Any:
+def test_a_machine_that_has_just_died_is_left_out(ray):
+    def make(name):
         return Silent(RayError("its node has died")) if name == "a" else willing()
 
     ray("a", "b", make=make)
-    said: list[str] = []
+    said = []
     assert [link.id for link in boxes_of(said).open()] == ["box2@b"]
     assert said == ["warning: box1@a could not be started: its node has died; going on without it"]
     ray("a", make=make)
@@ -347,7 +339,7 @@ def test_a_machine_that_has_just_died_is_left_out(ray: MakeRay) -> None:
         boxes_of().open()
 
 
-def test_a_machine_whose_box_was_lost_is_left_alone_for_a_while(ray: MakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_whose_box_was_lost_is_left_alone_for_a_while(ray, monkeypatch):
     ray("a")
     clock = [1000.0]
     monkeypatch.setattr(over_ray.time, "monotonic", lambda: clock[0])
@@ -363,10 +355,8 @@ def test_a_machine_whose_box_was_lost_is_left_alone_for_a_while(ray: MakeRay, mo
     ("error", "sentence"),
     [(GetTimeoutError("late"), "^it was silent for 0.1 s$"), (RayError("\n killed \n more"), "^killed$")],
 )
-def test_a_box_that_does_not_answer_is_gone(
-    ray: MakeRay, error: Exception, sentence: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def spoken() -> object:
+def test_a_box_that_does_not_answer_is_gone(ray, error, sentence, monkeypatch):
+    def spoken():
         raise error
 
     here = ray("a", make=lambda name: RayMachine(SimpleNamespace(costs=1), spoken))
@@ -381,11 +371,11 @@ def test_a_box_that_does_not_answer_is_gone(
     assert not gone.value.crashed
 
 
-def test_a_box_that_loses_a_parcel_is_gone(ray: MakeRay) -> None:
+def test_a_box_that_loses_a_parcel_is_gone(ray):
     """It would wait for the parcel for ever, and say that it lives."""
 
     class Deaf(RayMachine):
-        def take(self, parcel: object) -> None:
+        def take(self, parcel):
             raise RayError("the connection was cut")
 
     here = ray("a", make=lambda name: Deaf(SimpleNamespace(costs=1), lambda: REPORT))
@@ -400,8 +390,8 @@ def test_a_box_that_loses_a_parcel_is_gone(ray: MakeRay) -> None:
         link.next_report()
 
 
-def test_an_actor_takes_parcels_in_the_order_of_their_numbers_and_says_why_it_cannot_be_a_box() -> None:
-    taken: list[int] = []
+def test_an_actor_takes_parcels_in_the_order_of_their_numbers_and_says_why_it_cannot_be_a_box():
+    taken = []
     box = SimpleNamespace(facts="facts", take=lambda parcel: taken.append(parcel.number))
     actor = BoxActor()
     assert actor.open("box1", lambda *arguments: box, None) == "facts"
@@ -409,7 +399,7 @@ def test_an_actor_takes_parcels_in_the_order_of_their_numbers_and_says_why_it_ca
         actor.take(Parcel(number, 0.0, ()))
     assert taken == [0, 1, 2, 3, 4]
 
-    def refuse(*arguments: object) -> None:
+    def refuse(*arguments):
         raise StoreError("no weights")
 
     assert BoxActor().open("box1", refuse, None) == BoxRefusal("no weights")

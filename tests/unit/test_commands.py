@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from rich.table import Table
-from tiny_line import Call
 
 import coe
 from coe.board import rules
@@ -32,14 +30,14 @@ from coe.store.store import Store
 MEASURES = "accuracy 0.5, accuracy_at_least 0.2453, loss 1.082, train_loss 0.6944, epoch 3"
 
 
-def console(width: int | None = None, *, is_terminal: bool = True) -> Console:
+def console(width=None, *, is_terminal=True):
     made = Console(width=width)
     made.file = io.StringIO()
     made._force_terminal = is_terminal
     return made
 
 
-def test_training_in_a_pipe_says_a_line_for_each_epoch(call: Call, tmp_path: Path) -> None:
+def test_training_in_a_pipe_says_a_line_for_each_epoch(call, tmp_path):
     noise = np.random.default_rng(1)
     for label in ("ok", "bad"):
         (tmp_path / "data" / label).mkdir(parents=True)
@@ -55,7 +53,7 @@ def test_training_in_a_pipe_says_a_line_for_each_epoch(call: Call, tmp_path: Pat
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_a_bar_of_steps_leaves_room_for_its_count_and_the_time(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bar_of_steps_leaves_room_for_its_count_and_the_time(width, monkeypatch):
     shown = console(width)
     monkeypatch.setattr(common, "err", shown)
     with Steps("training", 30) as steps:
@@ -67,14 +65,14 @@ def test_a_bar_of_steps_leaves_room_for_its_count_and_the_time(width: int, monke
 TABLE = ("line7/USB_C_Receptacle_HRO_TYPE-C-31-M-12", "efficientnet", "good, missing, cracked, tombstoned", "1.2 MB")
 
 
-def listing() -> Table:
+def listing():
     table = table_of("expert", "kind", "labels", "size", left=("expert", "kind", "labels"))
     table.add_row(*TABLE)
     return table
 
 
 @pytest.mark.parametrize("width", [24, 80])
-def test_a_table_is_never_cut_on_a_terminal(width: int) -> None:
+def test_a_table_is_never_cut_on_a_terminal(width):
     shown = console(width)
     shown.print(listing())
     told = shown.file.getvalue()
@@ -82,7 +80,7 @@ def test_a_table_is_never_cut_on_a_terminal(width: int) -> None:
     assert sum(map(str.isalnum, told)) == sum(map(str.isalnum, "".join(("expertkindlabelssize", *TABLE))))
 
 
-def test_a_row_of_a_table_is_one_line_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_of_a_table_is_one_line_in_a_pipe(monkeypatch):
     written = io.StringIO()
     monkeypatch.setattr(sys, "stdout", written)
     table = table_of("name", "labels", left=("name", "labels"))
@@ -92,12 +90,12 @@ def test_a_row_of_a_table_is_one_line_in_a_pipe(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("command", [bench, board_command, experts_command, inspect, profile_command, serve])
-def test_each_command_shows_the_version(command: object, call: Call) -> None:
+def test_each_command_shows_the_version(command, call):
     said = call("--version", command=command)
     assert (said.status, said.out) == (0, f"coe {coe.__version__}\n")
 
 
-def test_a_component_that_the_board_lacks_is_named_beside_those_it_has(tmp_path: Path) -> None:
+def test_a_component_that_the_board_lacks_is_named_beside_those_it_has(tmp_path):
     for name in ("cookie/good/a.png", "SN1/deep/R1__R0402.png", "more/R0402/a.png"):
         (tmp_path / name).parent.mkdir(parents=True)
         Image.new("RGB", (32, 32)).save(tmp_path / name)
@@ -108,8 +106,8 @@ def test_a_component_that_the_board_lacks_is_named_beside_those_it_has(tmp_path:
         assert all("too deep" in told[name] for name in ("SN1/deep/R1__R0402.png", "more/R0402/a.png"))
 
 
-def test_it_is_said_why_torch_can_use_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
+def test_it_is_said_why_torch_can_use_no_gpu(monkeypatch):
+    def refuse():
         raise RuntimeError("Found no NVIDIA driver on your system. Please check")
 
     monkeypatch.setattr(torch.cuda, "init", refuse)
@@ -125,14 +123,14 @@ def test_it_is_said_why_torch_can_use_no_gpu(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("board", ["A", "B"])
-def test_a_board_without_weights_names_the_command_that_makes_random_ones(board: str, tmp_path: Path) -> None:
+def test_a_board_without_weights_names_the_command_that_makes_random_ones(board, tmp_path):
     with pytest.raises(StoreError) as error:
         weights_used.read_manifests(rules.load(board), Store(tmp_path))
     command = str(error.value).partition("coe-experts synth --board ")[2]
     assert rules.load(command).board == rules.load(board).board
 
 
-def test_an_empty_store_says_so_and_rows_are_a_table_for_people_and_json_for_programs(call, tmp_path) -> None:
+def test_an_empty_store_says_so_and_rows_are_a_table_for_people_and_json_for_programs(call, tmp_path):
     said = call("list", "--store", tmp_path, command=experts_command)
     assert (said.status, "no experts" in said.err) == (0, True)
     (tmp_path / "R0402" / "good").mkdir(parents=True)
@@ -146,6 +144,6 @@ def test_an_empty_store_says_so_and_rows_are_a_table_for_people_and_json_for_pro
     assert (f"{Share(0.25)!s} {Size(1_536)!s}", json.dumps([Share(0.25), Size(3)])) == ("25.00% 1.5 KiB", "[0.25, 3]")
 
 
-def test_a_command_that_is_called_in_python_has_the_defaults_of_the_command_line() -> None:
+def test_a_command_that_is_called_in_python_has_the_defaults_of_the_command_line():
     made = Split(photos=Path("photos"))
     assert (made.photos, made.verify, made.group, made.seed) == (Path("photos"), 0.2, "", 0)

@@ -1,12 +1,11 @@
 """A picture against its reference: what differs, and why a picture cannot be compared."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
-from golden_parts import DEFECT, Pixels, bad, half_second, moved, noisy, part, second_look
+from golden_parts import DEFECT, bad, half_second, moved, noisy, part, second_look
 from PIL import Image
 
 from coe.cluster import cluster_engine
@@ -23,13 +22,13 @@ GREY = np.dstack([GOOD.mean(axis=2).astype(np.uint8)] * 3)
 BLANK = np.full_like(GOOD, 128)
 
 
-def scratched(picture: np.ndarray) -> np.ndarray:
+def scratched(picture):
     copy = picture.copy()
     copy[60:64, 20:120] = 10
     return copy
 
 
-def test_the_difference_is_where_the_picture_differs_beyond_what_good_parts_vary_by() -> None:
+def test_the_difference_is_where_the_picture_differs_beyond_what_good_parts_vary_by():
     difference = compare(moved(bad(GOOD), 5, -3), GOOD).difference
     x1, y1, x2, y2 = DEFECT
     assert difference[y1 + 2 : y2 - 2, x1 + 2 : x2 - 2].min() > 40
@@ -43,7 +42,7 @@ def test_the_difference_is_where_the_picture_differs_beyond_what_good_parts_vary
     assert np.array_equal(with_spread, np.maximum(without, spread) - spread)
 
 
-def test_experts_see_the_difference_that_people_are_shown_with_the_settled_reference() -> None:
+def test_experts_see_the_difference_that_people_are_shown_with_the_settled_reference():
     picture = moved(bad(GOOD), 2, 1, 1.5)
     reference = Reference(GOOD, np.full(GOOD.shape[:2], 5, np.uint8))
     stack, shown = compared(picture, reference).stack, compare(picture, reference.image, reference.spread).difference
@@ -75,19 +74,19 @@ def test_experts_see_the_difference_that_people_are_shown_with_the_settled_refer
         (GOOD, GREY, "it has colours and its reference is grey; take both with one camera"),
     ],
 )
-def test_a_picture_that_cannot_be_compared_says_why(picture: np.ndarray, reference: np.ndarray, doubt: str) -> None:
+def test_a_picture_that_cannot_be_compared_says_why(picture, reference, doubt):
     comparison = compare(picture, reference)
     assert comparison.doubt.startswith(doubt)
     assert comparison.difference is None
 
 
 @pytest.mark.parametrize(("picture", "reference"), [(GREY, GREY), (GOOD, GOOD), (GREY + np.uint8(2), GREY)])
-def test_equal_colours_are_no_doubt(picture: np.ndarray, reference: np.ndarray) -> None:
+def test_equal_colours_are_no_doubt(picture, reference):
     assert compare(picture, reference).doubt == ""
 
 
 @pytest.mark.parametrize("levels", [0, 4, 6])
-def test_a_scratch_on_a_blank_part_is_a_difference(levels: float) -> None:
+def test_a_scratch_on_a_blank_part_is_a_difference(levels):
     """Under the noise of a camera, too."""
     reference = noisy(BLANK, 1, levels)
     difference = compare(noisy(scratched(BLANK), 2, levels), reference).difference
@@ -95,7 +94,7 @@ def test_a_scratch_on_a_blank_part_is_a_difference(levels: float) -> None:
     assert compare(noisy(BLANK, 3, levels), reference).doubt == ""
 
 
-def marked(words: str) -> np.ndarray:
+def marked(words):
     picture = np.full((140, 200, 3), 120, np.uint8)
     return np.asarray(
         cv2.putText(picture, words, (80, 75), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (180, 180, 180), 1), np.uint8
@@ -103,13 +102,13 @@ def marked(words: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("words", ["", "C47"])
-def test_a_part_with_another_thin_mark_does_not_fit(words: str) -> None:
+def test_a_part_with_another_thin_mark_does_not_fit(words):
     """A thin mark is not the noise of a blank part."""
     assert compare(noisy(marked(words), 1, 1), noisy(marked("R12"), 2, 1)).doubt.startswith("it does not fit")
     assert compare(noisy(marked("R12"), 1, 1), noisy(marked("R12"), 2, 1)).doubt == ""
 
 
-def test_a_frame_drawn_into_a_grey_picture_leaves_it_comparable() -> None:
+def test_a_frame_drawn_into_a_grey_picture_leaves_it_comparable():
     picture = GREY.copy()
     picture[30:34, 20:120] = (0, 255, 0)
     assert compare(picture, GREY).doubt == ""
@@ -122,7 +121,7 @@ GOOD_PART = part(1, 320)
 SPREAD = np.arange(320 * 320, dtype=np.uint32).reshape(320, 320).astype(np.uint8)
 
 
-def stretched(picture: np.ndarray, most: float, from_column: int = 200) -> np.ndarray:
+def stretched(picture, most, from_column=200):
     """Return the picture with its right side moved down, more and more towards the border."""
     height, width = picture.shape[:2]
     across, down = np.meshgrid(np.arange(width, dtype=np.float32), np.arange(height, dtype=np.float32))
@@ -131,7 +130,7 @@ def stretched(picture: np.ndarray, most: float, from_column: int = 200) -> np.nd
 
 
 @pytest.mark.parametrize("most", [3, 5])
-def test_a_stretched_border_no_longer_differs_but_a_hole_in_it_does(most: int) -> None:
+def test_a_stretched_border_no_longer_differs_but_a_hole_in_it_does(most):
     picture = stretched(GOOD_PART, most)
     before = lasting_differences(picture, GOOD_PART)
     reference, spread = settle(picture, GOOD_PART, SPREAD)
@@ -143,7 +142,7 @@ def test_a_stretched_border_no_longer_differs_but_a_hole_in_it_does(most: int) -
     assert hole[place].mean() > 0.8
 
 
-def test_pictures_in_place_or_with_a_hole_keep_their_reference_and_no_further_reach_is_settled() -> None:
+def test_pictures_in_place_or_with_a_hole_keep_their_reference_and_no_further_reach_is_settled():
     picture = noisy(GOOD_PART, 1)
     assert settle(picture, GOOD_PART, SPREAD)[0] is GOOD_PART
     for top, left in ((60, 60), (150, 40), (200, 200)):
@@ -156,7 +155,7 @@ def test_pictures_in_place_or_with_a_hole_keep_their_reference_and_no_further_re
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 200), (63, 63), (64, 200), (65, 700)])
-def test_a_picture_of_any_shape_is_compared(shape: tuple[int, int]) -> None:
+def test_a_picture_of_any_shape_is_compared(shape):
     chance = np.random.default_rng(0)
     picture, reference = (chance.integers(0, 255, (*shape, 3), dtype=np.uint8) for _ in range(2))
     moved, spread = settle(picture, reference, np.zeros(shape, np.uint8))
@@ -166,7 +165,7 @@ def test_a_picture_of_any_shape_is_compared(shape: tuple[int, int]) -> None:
 # Which of several references a picture is compared with
 
 
-def reference(picture: Pixels, id: str) -> Reference:
+def reference(picture, id):
     return Reference(picture, np.zeros(picture.shape[:2], np.uint8), id)
 
 
@@ -184,11 +183,11 @@ BOTH = (reference(part(), "first"), reference(second_look(part()), "second"))
         (half_second(part()), "first"),
     ],
 )
-def test_the_whole_part_decides(alternates: tuple[Reference, ...], picture: Pixels, fits: str) -> None:
+def test_the_whole_part_decides(alternates, picture, fits):
     assert best_of(picture, alternates).id == fits
 
 
-def test_what_cannot_be_compared_goes_to_what_it_resembles_most_and_equals_to_the_first() -> None:
+def test_what_cannot_be_compared_goes_to_what_it_resembles_most_and_equals_to_the_first():
     cut = part()[:120]
     assert best_of(cut, (reference(part()[:, :100], "narrow"), *BOTH)).id == "narrow", (
         "the first, as none has its shape"
@@ -204,12 +203,12 @@ def test_what_cannot_be_compared_goes_to_what_it_resembles_most_and_equals_to_th
     ("height", "width", "alike"),
     [(160, 160, True), (81, 81, True), (79, 79, False), (160, 120, False), (330, 330, False)],
 )
-def test_sizes_may_differ_by_half(height: int, width: int, alike: bool) -> None:
+def test_sizes_may_differ_by_half(height, width, alike):
     one, other = np.zeros((160, 160, 3), np.uint8), np.zeros((height, width, 3), np.uint8)
     assert alike_in_size(one, other) is alike_in_size(other, one) is alike
 
 
-def test_a_source_counts_and_decodes_all_alternates_and_carries_them_to_other_boxes(tmp_path: Path) -> None:
+def test_a_source_counts_and_decodes_all_alternates_and_carries_them_to_other_boxes(tmp_path):
     sources = [ReferenceSource(ImageSource.of(one.image, "RGB"), id=one.id) for one in BOTH]
     both = replace(sources[0], others=(sources[1],))
     assert both.decoding_bytes() == sum(source.decoding_bytes() for source in sources)

@@ -17,7 +17,7 @@ AMOUNTS = {
 
 
 @pytest.mark.parametrize(("text", "amount"), AMOUNTS.items())
-def test_an_amount_of_memory_is_read(text: str, amount: int) -> None:
+def test_an_amount_of_memory_is_read(text, amount):
     assert parse_bytes(text) == amount
 
 
@@ -25,17 +25,17 @@ def test_an_amount_of_memory_is_read(text: str, amount: int) -> None:
     ("amount", "text"),
     {0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1 << 20: "1.0 MiB", 3 << 29: "1.50 GiB", 5e12: "4656.61 GiB"}.items(),
 )
-def test_an_amount_of_memory_is_written(amount: float, text: str) -> None:
+def test_an_amount_of_memory_is_written(amount, text):
     assert format_bytes(amount) == text
 
 
 @given(st.integers(1, 1 << 50))
-def test_what_is_written_can_be_read_again(amount: int) -> None:
+def test_what_is_written_can_be_read_again(amount):
     assert parse_bytes(format_bytes(amount)) == pytest.approx(amount, rel=0.05)
 
 
 @given(texts())
-def test_any_text_is_an_amount_or_refused(text: str) -> None:
+def test_any_text_is_an_amount_or_refused(text):
     for parse in (parse_bytes, parse_executors):
         with suppress(ConfigError):
             assert parse(text)
@@ -45,18 +45,18 @@ def test_any_text_is_an_amount_or_refused(text: str) -> None:
     ("text", "executors"),
     [("cpu", {"cpu": 1}), ("cpu=2", {"cpu": 2}), ("cpu=2, cuda:0=3", {"cpu": 2, "cuda:0": 3}), ("cpu=64", {"cpu": 64})],
 )
-def test_executors_are_read(text: str, executors: dict[str, int]) -> None:
+def test_executors_are_read(text, executors):
     assert parse_executors(text) == executors
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"), [("5s", 5.0), ("250ms", 0.25), ("2min", 120.0), (" 1.5 s ", 1.5), ("7", 7.0), ("0s", 0.0)]
 )
-def test_a_time_is_read(text: str, seconds: float) -> None:
+def test_a_time_is_read(text, seconds):
     assert parse_seconds(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "nan", "inf", "5h", "1e9s", "5s5", "9" * 5000])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_what_is_no_time_is_refused(text):
     with pytest.raises(ConfigError, match="250ms"):
         parse_seconds(text)

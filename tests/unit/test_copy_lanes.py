@@ -2,7 +2,6 @@
 
 import queue
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -20,17 +19,17 @@ EXPERTS = {name: Expert(name, "k", ("ok",), 8, f"t/{name}") for name in "abc"}
 class Held:
     """A device whose actions wait at a gate of their name ("read a"), if there is one."""
 
-    def __init__(self, *, has_lane: bool) -> None:
+    def __init__(self, *, has_lane):
         self.has_lane = has_lane
-        self.gates: dict[str, threading.Event] = {}
-        self.errors: dict[str, BaseException] = {}
-        self.waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.done: list[str] = []
+        self.gates = {}
+        self.errors = {}
+        self.waiting = queue.SimpleQueue()
+        self.done = []
 
-    def gate(self, name: str) -> threading.Event:
+    def gate(self, name):
         return self.gates.setdefault(name, threading.Event())
 
-    def _do(self, name: str) -> None:
+    def _do(self, name):
         if name in self.gates:
             self.waiting.put(name)
             assert self.gates[name].wait(60)
@@ -38,33 +37,33 @@ class Held:
             raise self.errors[name]
         self.done.append(name)
 
-    def read(self, pool: str, expert: Expert) -> None:
+    def read(self, pool, expert):
         self._do(f"read {expert.id}")
 
-    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False) -> None:
+    def load(self, pool, expert, *, keep_copy=False):
         self._do(f"load {expert.id}")
 
-    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False) -> None:
+    def evict(self, pool, expert, *, keep_copy=False):
         self._do(f"evict {expert.id}")
 
-    def fill(self, expert: Expert) -> None:
+    def fill(self, expert):
         self._do(f"fill {expert.id}")
 
-    def forget(self, expert: str) -> None:
+    def forget(self, expert):
         self._do(f"forget {expert}")
 
-    def trim(self) -> None:
+    def trim(self):
         self._do("trim")
 
-    def leave(self) -> None:
+    def leave(self):
         self._do("leave")
 
-    def close(self) -> None:
+    def close(self):
         self._do("close")
 
 
 @contextmanager
-def carriers(disk: Disk | None = None) -> Iterator[SimpleNamespace]:
+def carriers(disk=None):
     gpu, cpu, events = Held(has_lane=True), Held(has_lane=False), queue.SimpleQueue()
     carrier = CopyLanes(
         {"gpu": gpu, "cpu": cpu}, {"g": "gpu", "c": "cpu"}, EXPERTS, disk or Disk({}), tell=events.put, crash=events.put
@@ -87,24 +86,24 @@ def carriers(disk: Disk | None = None) -> Iterator[SimpleNamespace]:
 
 
 @pytest.fixture
-def line() -> Iterator[SimpleNamespace]:
+def line():
     with carriers() as line:
         yield line
 
 
-def from_disk(expert: str, pool: str = "g", **options: object) -> Load:
+def from_disk(expert, pool="g", **options):
     return Load(pool, expert, Why.DEMAND, Tier.DISK, **options)
 
 
-def from_host(expert: str) -> Load:
+def from_host(expert):
     return Load("g", expert, Why.DEMAND, Tier.HOST)
 
 
-def event(told: object) -> tuple[type, str]:
+def event(told):
     return type(told), getattr(told, "expert", "")
 
 
-def test_a_slow_read_does_not_hold_up_copies_and_evictions(line: SimpleNamespace) -> None:
+def test_a_slow_read_does_not_hold_up_copies_and_evictions(line):
     gate = line.gpu.gate("read a")
     line.put(from_disk("a"))
     line.put(from_host("b"))
@@ -117,7 +116,7 @@ def test_a_slow_read_does_not_hold_up_copies_and_evictions(line: SimpleNamespace
     assert [what for what in line.gpu.done if what.endswith("a")] == ["read a", "load a"]
 
 
-def test_a_throttled_disk_holds_up_the_next_read_alone() -> None:
+def test_a_throttled_disk_holds_up_the_next_read_alone():
     """The reader has read `a` and waits for the disk's time, of which there is an hour; `close` ends that."""
     with carriers(Disk(dict.fromkeys("abc", 3600), 1)) as line:
         line.put(from_disk("a"))
@@ -128,7 +127,7 @@ def test_a_throttled_disk_holds_up_the_next_read_alone() -> None:
         assert "read c" not in line.gpu.done
 
 
-def test_the_disk_reads_on_while_an_expert_is_copied(line: SimpleNamespace) -> None:
+def test_the_disk_reads_on_while_an_expert_is_copied(line):
     gate = line.gpu.gate("load a")
     line.put(from_disk("a"))
     assert event(line.next()) == (Fetched, "a")
@@ -138,7 +137,7 @@ def test_the_disk_reads_on_while_an_expert_is_copied(line: SimpleNamespace) -> N
     assert event(line.next()) == (Loaded, "a")
 
 
-def test_without_a_lane_the_reader_does_all() -> None:
+def test_without_a_lane_the_reader_does_all():
     with carriers() as line:
         gate = line.gpu.gate("read a")
         line.put(from_disk("a"))
@@ -152,14 +151,14 @@ def test_without_a_lane_the_reader_does_all() -> None:
     assert (line.gpu.done[-1], line.cpu.done[-1]) == ("leave", "leave"), "they let go of their device as their last act"
 
 
-def test_copies_leave_host_memory_before_a_file_is_read_into_it(line: SimpleNamespace) -> None:
+def test_copies_leave_host_memory_before_a_file_is_read_into_it(line):
     line.put(from_disk("a", keep_copy=True, drops=("b",)))
     assert [event(line.next()), event(line.next())] == [(Fetched, "a"), (Loaded, "a")]
     assert line.gpu.done[:2] == ["forget b", "read a"]
 
 
 @pytest.mark.parametrize("action", ["read a", "load a"])
-def test_a_load_that_fails_at_either_place_is_over_and_the_next_goes_on(line: SimpleNamespace, action: str) -> None:
+def test_a_load_that_fails_at_either_place_is_over_and_the_next_goes_on(line, action):
     line.gpu.errors[action] = StoreError("it is damaged")
     line.put(from_disk("a"))
     line.put(from_disk("b"))
@@ -169,7 +168,7 @@ def test_a_load_that_fails_at_either_place_is_over_and_the_next_goes_on(line: Si
     assert (Loaded, "a") not in told
 
 
-def test_a_device_that_is_lost_while_it_copies_evicts_or_fills_is_reported(line: SimpleNamespace) -> None:
+def test_a_device_that_is_lost_while_it_copies_evicts_or_fills_is_reported(line):
     line.gpu.errors["load a"] = line.gpu.errors["evict b"] = DeviceLost("it fell off the bus")
     line.put(from_host("a"))
     assert [type(line.next()), type(line.next())] == [Lost, LoadFailed]
@@ -180,7 +179,7 @@ def test_a_device_that_is_lost_while_it_copies_evicts_or_fills_is_reported(line:
     assert [type(line.next()), type(line.next())] == [Lost, FillFailed]
 
 
-def test_a_fill_holds_up_the_reader_alone_and_its_expert_is_copied_without_another_read(line: SimpleNamespace) -> None:
+def test_a_fill_holds_up_the_reader_alone_and_its_expert_is_copied_without_another_read(line):
     gate = line.gpu.gate("fill a")
     line.put(Fill("gpu", "a"))
     assert line.gpu.waiting.get(timeout=60) == "fill a"
@@ -195,7 +194,7 @@ def test_a_fill_holds_up_the_reader_alone_and_its_expert_is_copied_without_anoth
     assert [what for what in line.gpu.done if what.endswith("a")] == ["fill a", "load a"]
 
 
-def test_after_a_fill_that_failed_the_load_that_waited_for_it_reads_for_itself(line: SimpleNamespace) -> None:
+def test_after_a_fill_that_failed_the_load_that_waited_for_it_reads_for_itself(line):
     gate = line.gpu.gate("fill a")
     line.gpu.errors["fill a"] = StoreError("it is damaged")
     line.put(Fill("gpu", "a"))

@@ -7,11 +7,11 @@ from coe.errors import first_line
 from coe.store.expert_id import ExpertId
 
 
-def says(expert: str, label: str) -> Finding:
+def says(expert, label):
     return Finding(expert, "q8", label, 0.5)
 
 
-def test_where_an_expert_looked_again_its_second_finding_decides_in_any_order() -> None:
+def test_where_an_expert_looked_again_its_second_finding_decides_in_any_order():
     looks = [says("a", "ok"), says(again_id("a"), "bad"), says("b", "ok")]
     for findings in (looks, looks[::-1]):
         found = decided({one.expert: one for one in findings})
@@ -19,7 +19,7 @@ def test_where_an_expert_looked_again_its_second_finding_decides_in_any_order() 
     assert [one.expert for one in deciding(looks)] == [again_id("a"), "b"]
 
 
-def test_an_error_is_the_sentence_of_a_failure_and_its_first_line_is_never_blank() -> None:
+def test_an_error_is_the_sentence_of_a_failure_and_its_first_line_is_never_blank():
     request = Request(0, "R0402", submitted_s=1.0, due_s=2.0)
     refused = Result.refused(request, Failure(FailureKind.STOPPED, "too late"), now=3.0)
     assert (refused.verdict, refused.error, refused.latency_s, refused.late) == (None, "too late", 2.0, True)
@@ -36,7 +36,7 @@ def test_an_error_is_the_sentence_of_a_failure_and_its_first_line_is_never_blank
     ("text", "board", "name", "folders"),
     [("demo/resistor", "demo", "resistor", ("demo", "resistor")), ("resistor", "", "resistor", ("resistor",))],
 )
-def test_an_id_is_its_parts_and_back(text: str, board: str, name: str, folders: tuple[str, ...]) -> None:
+def test_an_id_is_its_parts_and_back(text, board, name, folders):
     expert = ExpertId.of(text)
     assert expert == ExpertId(board, name)
     assert (expert.folders, str(expert)) == (folders, text)

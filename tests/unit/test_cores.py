@@ -19,14 +19,14 @@ from coe.inspector.line_devices import choose_threads, free_cores, threads_each
 class Machine:
     """A machine of some cores, each busy for a share of the time; this process uses so many of them."""
 
-    def __init__(self, shares: list[float], own: float = 0.0) -> None:
+    def __init__(self, shares, own=0.0):
         self.shares, self.own, self.used_s = shares, own, 0.0
 
-    def watch(self, interval: float, percpu: bool) -> list[float]:
+    def watch(self, interval, percpu):
         self.used_s += self.own * interval
         return [100 * share for share in self.shares]
 
-    def process(self) -> Machine:
+    def process(self):
         return self
 
     def cpu_times(self):
@@ -51,7 +51,7 @@ class Machine:
         ],
     ],
 )
-def test_cores_that_other_programs_use_are_not_free(monkeypatch, shares, own, usable, free) -> None:
+def test_cores_that_other_programs_use_are_not_free(monkeypatch, shares, own, usable, free):
     machine = Machine(shares, own)
     monkeypatch.setattr(psutil, "Process", machine.process)
     monkeypatch.setattr(psutil, "cpu_percent", machine.watch)
@@ -61,18 +61,18 @@ def test_cores_that_other_programs_use_are_not_free(monkeypatch, shares, own, us
 
 
 @pytest.mark.parametrize("tells", [lambda **_: [], lambda **_: (_ for _ in ()).throw(PermissionError("/proc/stat"))])
-def test_where_the_system_does_not_tell_what_cores_do_all_are_free(monkeypatch, tells) -> None:
+def test_where_the_system_does_not_tell_what_cores_do_all_are_free(monkeypatch, tells):
     monkeypatch.setattr(psutil, "cpu_percent", tells)
     assert free_cores(0.5) == system.usable_cores()
 
 
-def test_executors_get_equal_parts_or_the_users_number_and_fewer_cores_are_said(monkeypatch) -> None:
+def test_executors_get_equal_parts_or_the_users_number_and_fewer_cores_are_said(monkeypatch):
     assert threads_each({"cpu": 1}, 16) == {"cpu": 16}
     assert threads_each({"cpu": 3}, 16) == {"cpu": 5}
     assert threads_each({"cuda": 2, "cpu": 1}, 16) == {"cpu": 14}
     assert threads_each({"cuda": 2, "cpu": 4}, 2) == {"cpu": 1}
     monkeypatch.setattr(system, "usable_cores", lambda: 4)
-    said: list[str] = []
+    said = []
     for given, free, threads in (({"cpu": 7}, 1, 7), ({}, 4, 4)):
         assert choose_threads({"cpu": 1}, given, free, said.append) == {"cpu": threads}
         assert not said
@@ -81,8 +81,8 @@ def test_executors_get_equal_parts_or_the_users_number_and_fewer_cores_are_said(
     assert free_cores(0.05) >= 1, "a look at this machine finds a core"
 
 
-def test_many_lines_that_open_one_after_another_look_once(monkeypatch) -> None:
-    looks: list[float] = []
+def test_many_lines_that_open_one_after_another_look_once(monkeypatch):
+    looks = []
     monkeypatch.setattr(line_devices, "_looks", [])
     monkeypatch.setattr(line_devices, "free_cores", lambda: looks.append(0.0) or 3)
     monkeypatch.setattr(system, "usable_cores", lambda: 4)

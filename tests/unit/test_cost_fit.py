@@ -17,7 +17,7 @@ ratios = st.floats(0.0, 10.0)
 noise = st.lists(st.floats(-0.03, 0.03), min_size=len(SIZES), max_size=len(SIZES))
 
 
-def line(k: float, b: float, sizes: tuple[int, ...] = SIZES) -> dict[int, float]:
+def line(k, b, sizes=SIZES):
     return {n: k * n + b for n in sizes}
 
 
@@ -129,12 +129,12 @@ def test_memory_on_a_line_is_that_line_and_repeats_are_not_moved_by_other_work()
 COST = Cost(per_image_s=0.1, base_s=0.2, load_s=1.0, weights_bytes=10, activation_bytes=1)
 
 
-def after(pace: Pace, times: float, batches: int, each_s: float = 0.5) -> list[bool]:
+def after(pace, times, batches, each_s=0.5):
     """Let batches take so many times as long as stated."""
     return [pace.ran(each_s, times * each_s) for _ in range(batches)]
 
 
-def test_batches_that_are_as_measured_held_up_or_without_a_time_change_nothing() -> None:
+def test_batches_that_are_as_measured_held_up_or_without_a_time_change_nothing():
     pace = Pace()
     assert not any(after(pace, 1.2, 200))
     assert pace.value == 1
@@ -149,7 +149,7 @@ def test_batches_that_are_as_measured_held_up_or_without_a_time_change_nothing()
 
 
 @pytest.mark.parametrize("times", [0.4, 1.5, 2.0, 30.0])
-def test_costs_follow_after_a_few_batches_and_come_back(times: float) -> None:
+def test_costs_follow_after_a_few_batches_and_come_back(times):
     pace = Pace()
     assert after(pace, times, config.PACE_BATCHES) == [False] * (config.PACE_BATCHES - 1) + [True]
     assert pace.value == pytest.approx(times)
@@ -158,7 +158,7 @@ def test_costs_follow_after_a_few_batches_and_come_back(times: float) -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0.001, 10), st.floats(0.001, 100)), max_size=60))
-def test_the_pace_stays_between_the_extremes_of_what_was_seen(batches: list[tuple[float, float]]) -> None:
+def test_the_pace_stays_between_the_extremes_of_what_was_seen(batches):
     pace = Pace()
     for stated_s, took_s in batches:
         pace.ran(stated_s, took_s)
@@ -166,7 +166,7 @@ def test_the_pace_stays_between_the_extremes_of_what_was_seen(batches: list[tupl
     assert min(ratios) <= pace.value <= max(ratios)
 
 
-def test_a_table_follows_for_its_device_alone_and_never_for_loads() -> None:
+def test_a_table_follows_for_its_device_alone_and_never_for_loads():
     stated = CostTable({(device, "a"): COST for device in ("cpu", "cuda")})
     assert stated.ran("cpu", "a", 3, 99.0) is None, "a plain table does not follow"
     assert stated.stated is stated

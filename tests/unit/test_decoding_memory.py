@@ -13,7 +13,7 @@ from coe.runtime.trial import peak_growth_bytes
 WIDTH, HEIGHT = 2600, 2400
 
 
-def encoded(mode: str, form: str, turn: int = 1) -> bytes:
+def encoded(mode, form, turn=1):
     exif, out = Image.Exif(), io.BytesIO()
     exif[274] = turn
     colour = "grey" if mode.endswith("A") else 0  # of a transparent picture nothing would be visible
@@ -21,7 +21,7 @@ def encoded(mode: str, form: str, turn: int = 1) -> bytes:
     return out.getvalue()
 
 
-def tiff(pixels: np.ndarray, **options: object) -> bytes:
+def tiff(pixels, **options):
     out = io.BytesIO()
     options = {"rowsperstrip": 64, **options} if "tile" not in options else options
     tifffile.imwrite(out, pixels, photometric="rgb", metadata=None, **options)
@@ -45,7 +45,7 @@ PICTURES = {
 
 @pytest.mark.serial
 @pytest.mark.parametrize("name", PICTURES)
-def test_decoding_takes_no_more_than_was_booked(name: str) -> None:
+def test_decoding_takes_no_more_than_was_booked(name):
     source = ImageSource.of(PICTURES[name](), "BGR")
     # Another that is as small as may be: what is set up once is no part of it.
     ImageSource.of(np.full((50, 50, 4), 99, np.uint8), "BGR").decode()

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 from apps.data_set import DataMissing
 from apps.deeppcb import data as deeppcb
 from apps.deeppcb.data import LABELS, Defect, Pair
-from apps.deeppcb.drawn import Grey, Mask, drawn, name
+from apps.deeppcb.drawn import drawn, name
 from apps.deeppcb.train import with_drawn
 
 SIDE = 640
@@ -26,7 +25,7 @@ DARK = ("copper", "spur", "short")
 
 
 @pytest.fixture
-def traces(tmp_path: Path) -> Pair:
+def traces(tmp_path):
     template = np.full((SIDE, SIDE), 255, np.uint8)
     for left in range(20, SIDE - 20, 80):
         template[:, left : left + 40] = 0
@@ -38,7 +37,7 @@ def traces(tmp_path: Path) -> Pair:
     return Pair("a", "g", tmp_path / "a_test.png", tmp_path / "a_temp.png", tmp_path / "a.txt", (known,))
 
 
-def parts(picture: Grey) -> tuple[int, int]:
+def parts(picture):
     """Return how many parts copper and base have."""
     counts = []
     for mask, connected in ((picture < 128, 8), (picture >= 128, 4)):
@@ -47,7 +46,7 @@ def parts(picture: Grey) -> tuple[int, int]:
     return counts[0], counts[1]
 
 
-def changed_at(picture: Grey, template: Grey, defect: Defect) -> Grey:
+def changed_at(picture, template, defect):
     """Return the template with the change of one defect."""
     columns, rows = [
         (low + 10 if low else 0, high - 9 if high < SIDE else SIDE)  # boxes end at the border of the picture
@@ -60,7 +59,7 @@ def changed_at(picture: Grey, template: Grey, defect: Defect) -> Grey:
     return alone
 
 
-def annotated(tested: Mask, good: Mask, defect: Defect) -> Mask:
+def annotated(tested, good, defect):
     """Return what changed (H, W) at an annotated defect, without the ragged borders beside it."""
     x1, y1, x2, y2 = defect.xyxy
     to_light = LABELS[defect.label] not in DARK
@@ -73,7 +72,7 @@ def annotated(tested: Mask, good: Mask, defect: Defect) -> Mask:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_drawn_defect_joins_and_splits_what_its_label_says(traces: Pair, seed: int) -> None:
+def test_a_drawn_defect_joins_and_splits_what_its_label_says(traces, seed):
     picture, defects = drawn(traces, 60, np.random.default_rng(seed))
     template = np.asarray(cv2.imread(str(traces.template), cv2.IMREAD_GRAYSCALE), np.uint8)
     assert defects[0] == traces.defects[0], "what is annotated stays"
@@ -92,7 +91,7 @@ def test_a_drawn_defect_joins_and_splits_what_its_label_says(traces: Pair, seed:
     assert set(seen) == set(LABELS)
 
 
-def test_what_is_drawn_keeps_away_from_what_is_annotated_and_is_all_that_changes(traces: Pair) -> None:
+def test_what_is_drawn_keeps_away_from_what_is_annotated_and_is_all_that_changes(traces):
     picture, defects = drawn(traces, 30, np.random.default_rng(0))
     tested = np.asarray(cv2.imread(str(traces.tested), cv2.IMREAD_GRAYSCALE), np.uint8)
     assert len(defects) == 31
@@ -106,10 +105,10 @@ def test_what_is_drawn_keeps_away_from_what_is_annotated_and_is_all_that_changes
     assert not different.any(), "every change lies in a box"
 
 
-def test_boxes_are_as_far_from_what_changed_as_the_data_set_draws_them(traces: Pair) -> None:
+def test_boxes_are_as_far_from_what_changed_as_the_data_set_draws_them(traces):
     picture, defects = drawn(replace(traces, defects=()), 40, np.random.default_rng(0))
     different = picture != np.asarray(cv2.imread(str(traces.tested), cv2.IMREAD_GRAYSCALE), np.uint8)
-    sides: dict[str, list[tuple[int, int, int, int]]] = {}
+    sides = {}
     for defect in defects:
         x1, y1, x2, y2 = defect.xyxy
         if min(x1, y1) == 0 or max(x2, y2) == SIDE:
@@ -126,7 +125,7 @@ def test_boxes_are_as_far_from_what_changed_as_the_data_set_draws_them(traces: P
         assert (np.array((13, 13, 12, 12)) >= np.median(sides[label], axis=0)).all()
 
 
-def test_the_same_seed_draws_the_same_and_a_picture_that_cannot_be_read_is_one_sentence(traces: Pair) -> None:
+def test_the_same_seed_draws_the_same_and_a_picture_that_cannot_be_read_is_one_sentence(traces):
     first, again, other = (drawn(traces, 10, np.random.default_rng(seed)) for seed in (0, 0, 1))
     assert (first[0] == again[0]).all()
     assert first[1] == again[1] != other[1]
@@ -135,11 +134,11 @@ def test_the_same_seed_draws_the_same_and_a_picture_that_cannot_be_read_is_one_s
         drawn(traces, 1, np.random.default_rng(0))
 
 
-def test_what_a_cut_or_a_bump_joins_or_splits_is_its_name() -> None:
+def test_what_a_cut_or_a_bump_joins_or_splits_is_its_name():
     light = np.ones((80, 80), bool)
     light[20:60, 20:60] = False  # a pad
 
-    def corner(side: int) -> Mask:
+    def corner(side):
         cut = np.zeros_like(light)
         cut[20 : 23 + side, 20 + side : 23 + side] = cut[20 + side : 23 + side, 20 : 23 + side] = True
         return cut
@@ -170,7 +169,7 @@ def test_what_a_cut_or_a_bump_joins_or_splits_is_its_name() -> None:
 
 
 @pytest.mark.data
-def test_names_are_those_of_the_annotated_defects() -> None:
+def test_names_are_those_of_the_annotated_defects():
     try:
         pairs = deeppcb.read(deeppcb.find(), "trainval")[::20]
     except DataMissing as error:
@@ -190,7 +189,7 @@ def test_names_are_those_of_the_annotated_defects() -> None:
     assert counts[None] <= 0.1 * counts.total(), counts
 
 
-def test_training_sees_pairs_as_they_are_and_again_with_more_defects(traces: Pair, tmp_path: Path) -> None:
+def test_training_sees_pairs_as_they_are_and_again_with_more_defects(traces, tmp_path):
     seen = with_drawn([traces, traces], repeat=1, wanted=5, out=tmp_path / "drawn", seed=0)
     assert seen[:2] == [traces, traces]
     assert [len(pair.defects) for pair in seen] == [1, 1, 6, 6]

@@ -37,7 +37,7 @@ def data_set(root, pairs=6, size=640):
     return root
 
 
-def test_lists_and_notes_become_pairs_and_missing_data_says_what_to_do(tmp_path) -> None:
+def test_lists_and_notes_become_pairs_and_missing_data_says_what_to_do(tmp_path):
     with pytest.raises(DataMissing, match="--data or COE_DATA"):
         find(tmp_path)
     folder = find(data_set(tmp_path / "deeppcb").parent)
@@ -86,7 +86,7 @@ def test_the_program_that_measures_the_expert_gets_nearly_every_box_of_it(tmp_pa
     assert all(len(image.scores) for image in found.shown)
 
 
-def test_boxes_are_found_by_their_overlap_and_scored_by_hand() -> None:
+def test_boxes_are_found_by_their_overlap_and_scored_by_hand():
     assert measures.overlap(np.array([A], float), np.array([A, (0, 5, 10, 15), FAR], float)).tolist() == [
         [1.0, pytest.approx(1 / 3), 0.0]
     ]

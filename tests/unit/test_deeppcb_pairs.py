@@ -4,7 +4,6 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from coe.store.store import Store
 from experts import pair_data
 
 
-def pair(folder: Path, key: str) -> Pair:
+def pair(folder, key):
     template = np.full((640, 640), 255, np.uint8)
     template[::40] = template[:, 100:140] = 0
     tested = template.copy()
@@ -38,11 +37,11 @@ def pair(folder: Path, key: str) -> Pair:
 ROW = "group1/a/001.jpg group1/a_not/001.txt\n"
 
 
-def test_pairs_of_rare_board_types_are_repeated(tmp_path: Path) -> None:
+def test_pairs_of_rare_board_types_are_repeated(tmp_path):
     one = pair(tmp_path, "a")
     several = [*[one] * 12, *[replace(one, group="rare")] * 5, *[replace(one, group="single")]]
 
-    def counts(most: int) -> Counter[str]:
+    def counts(most):
         return Counter(each.group for each in balanced(several, most))
 
     assert counts(1) == {"group1": 12, "rare": 5, "single": 1}
@@ -51,7 +50,7 @@ def test_pairs_of_rare_board_types_are_repeated(tmp_path: Path) -> None:
     assert len(list((described.parent / "images" / "train").iterdir())) == 26
 
 
-def test_pairs_are_read_back_with_their_boxes(tmp_path: Path) -> None:
+def test_pairs_are_read_back_with_their_boxes(tmp_path):
     splits = {"train": [pair(tmp_path, "a"), pair(tmp_path, "b")], "val": [pair(tmp_path, "c")]}
     described = lay_out(splits, tmp_path / "pairs")
     expert = Expert("e", "golden", LABELS, 640, "b/e")
@@ -78,7 +77,7 @@ def test_pairs_are_read_back_with_their_boxes(tmp_path: Path) -> None:
         (ROW, None, "cannot be read"),
     ],
 )
-def test_a_damaged_list_or_note_is_one_sentence(tmp_path: Path, row: str | None, note: str | None, words: str) -> None:
+def test_a_damaged_list_or_note_is_one_sentence(tmp_path, row, note, words):
     (tmp_path / "splits").mkdir()
     (tmp_path / "PCBData/group1/a_not").mkdir(parents=True)
     for path, text in (("splits/test.txt", row), ("PCBData/group1/a_not/001.txt", note)):
@@ -89,9 +88,9 @@ def test_a_damaged_list_or_note_is_one_sentence(tmp_path: Path, row: str | None,
 
 
 @pytest.fixture
-def listed(tmp_path: Path) -> Path:
+def listed(tmp_path):
     """A small data set of two board types, each with ten pairs in the training list, and a test list of two pairs."""
-    rows: dict[str, list[str]] = {"trainval": [], "test": []}
+    rows = {"trainval": [], "test": []}
     for group in ("group1", "group2"):
         folder, notes = tmp_path / "PCBData" / group / "a", tmp_path / "PCBData" / group / "a_not"
         for path in (folder, notes):
@@ -108,10 +107,10 @@ def listed(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_training_draws_into_no_pair_that_is_held_out(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Path] = []
+def test_training_draws_into_no_pair_that_is_held_out(listed, monkeypatch):
+    asked = []
 
-    def noted(one: Pair, wanted: int, chance: np.random.Generator) -> object:
+    def noted(one, wanted, chance):
         asked.append(one.tested)
         return drawn.drawn(one, wanted, chance)
 
@@ -126,8 +125,8 @@ def test_training_draws_into_no_pair_that_is_held_out(listed: Path, monkeypatch:
     assert Store(listed / "store").manifest("deeppcb-golden/pcb-golden").metrics["epoch"] == 1
 
 
-def test_the_threshold_is_chosen_on_the_pairs_that_are_held_out(listed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def detected(pairs: list[Pair], store: Path | None, weights: str) -> evaluate.Detected:
+def test_the_threshold_is_chosen_on_the_pairs_that_are_held_out(listed, monkeypatch):
+    def detected(pairs, store, weights):
         """A right box of 0.9 in the two pairs held out, of 0.3 in others; and wrong boxes of less."""
         held = all(one.key.endswith("09") for one in pairs)
         scores = np.array((0.9, 0.755) if held else (0.3, 0.1))
@@ -143,8 +142,8 @@ def test_the_threshold_is_chosen_on_the_pairs_that_are_held_out(listed: Path, mo
     assert reports["all, few false calls"]["threshold"] == pytest.approx(0.76), "above the false boxes of 0.755"
 
 
-def test_escapes_and_false_boxes_are_counted_by_what_touches_a_defect() -> None:
-    def image(*boxes: tuple[float, ...]) -> ImageBoxes:
+def test_escapes_and_false_boxes_are_counted_by_what_touches_a_defect():
+    def image(*boxes):
         rows = np.array(boxes, np.float64).reshape(-1, 5)
         truth = np.array([(10.0, 10.0, 30.0, 30.0), (60.0, 60.0, 80.0, 80.0)])
         return ImageBoxes(truth, np.array([0, 1]), rows[:, :4], np.zeros(len(rows), np.int64), rows[:, 4])

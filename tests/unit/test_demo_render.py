@@ -17,7 +17,7 @@ MARKED = {name for name, kind in COMPONENTS.items() if "reversed" in kind.defect
 
 
 @pytest.mark.parametrize(("component", "defect"), SAMPLED)
-def test_every_component_and_defect_is_a_picture_that_its_seed_decides(component: str, defect: str | None) -> None:
+def test_every_component_and_defect_is_a_picture_that_its_seed_decides(component, defect):
     size = COMPONENTS[component].size
     image = render(component, defect, np.random.default_rng(5))
     assert image.shape == (size, size, 3)
@@ -27,14 +27,14 @@ def test_every_component_and_defect_is_a_picture_that_its_seed_decides(component
 
 
 @pytest.mark.parametrize(("component", "defect"), [case for case in SAMPLED if case.values[1]])
-def test_a_defect_changes_what_is_seen(component: str, defect: str) -> None:
+def test_a_defect_changes_what_is_seen(component, defect):
     good = render(component, None, np.random.default_rng(3)).astype(int)
     bad = render(component, defect, np.random.default_rng(3)).astype(int)
     assert (np.abs(good - bad).max(axis=2) > 40).sum() > 15
 
 
 @pytest.mark.parametrize(("component", "defect"), SAMPLED)
-def test_truths_lie_in_the_image_and_say_what_is_wrong(component: str, defect: str | None) -> None:
+def test_truths_lie_in_the_image_and_say_what_is_wrong(component, defect):
     picture = photograph(component, defect, np.random.default_rng(8))
     height, width = picture.image.shape[:2]
     for truth in (*picture.joints, *picture.marks):
@@ -56,7 +56,7 @@ def test_truths_lie_in_the_image_and_say_what_is_wrong(component: str, defect: s
         assert marks == []
 
 
-def test_training_pictures_show_several_defects_and_what_the_board_does_not_have_is_said() -> None:
+def test_training_pictures_show_several_defects_and_what_the_board_does_not_have_is_said():
     labels = [t.label for t in photograph("U-QFP32-MCU", "lifted", np.random.default_rng(1), several=True).joints]
     assert labels.count("lifted") > 1
     assert labels.count("bridge") > 1
@@ -67,7 +67,7 @@ def test_training_pictures_show_several_defects_and_what_the_board_does_not_have
         render("R0402-10K", "bridged", rng)
 
 
-def test_the_board_file_and_the_renderer_agree() -> None:
+def test_the_board_file_and_the_renderer_agree():
     board = rules.load("demo")
     assert {name: part.count for name, part in board.components.items()} == {
         name: kind.count for name, kind in COMPONENTS.items()
@@ -78,7 +78,7 @@ def test_the_board_file_and_the_renderer_agree() -> None:
             assert any(defect.startswith(label) for label in labels), f"nothing finds '{defect}' of {name}"
 
 
-def test_a_lot_is_as_a_line_makes_it_and_places_of_one_board_share_its_solder_mask() -> None:
+def test_a_lot_is_as_a_line_makes_it_and_places_of_one_board_share_its_solder_mask():
     places = lot(6, seed=4)
     assert places == lot(6, seed=4)
     assert places != lot(6, seed=5)
@@ -92,7 +92,7 @@ def test_a_lot_is_as_a_line_makes_it_and_places_of_one_board_share_its_solder_ma
     assert np.argmax(one) == np.argmax(two)
 
 
-def test_images_and_truth_are_found_where_they_are_said_to_be(tmp_path) -> None:
+def test_images_and_truth_are_found_where_they_are_said_to_be(tmp_path):
     places = [
         BoardPlace("SN1", "R1", "R0402-10K", "", (1, 0, 0)),
         BoardPlace("SN1", "R2", "R0402-10K", "missing", (1, 0, 1)),

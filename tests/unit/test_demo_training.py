@@ -2,7 +2,6 @@ import multiprocessing
 import signal
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +24,7 @@ BOARD = rules.load("demo")
 AMOUNT = Amount(ok=4, damage=4, other=3)
 
 
-def test_classifiers_learn_every_label_and_a_detector_sees_only_what_reaches_it() -> None:
+def test_classifiers_learn_every_label_and_a_detector_sees_only_what_reaches_it():
     expert = BOARD.experts["soic-body"]
     listed = shots(expert, False, ["U-SOIC8-EEPROM"], AMOUNT, seed=1)
     assert {shot.label for shot in listed} == set(expert.labels)
@@ -37,7 +36,7 @@ def test_classifiers_learn_every_label_and_a_detector_sees_only_what_reaches_it(
     assert not BODY_DEFECTS & {shot.defect for shot in listed}
 
 
-def test_all_classifiers_share_one_start_and_label_files_hold_the_experts_own_labels() -> None:
+def test_all_classifiers_share_one_start_and_label_files_hold_the_experts_own_labels():
     for name, expert in BOARD.experts.items():
         if expert.kind == "resnet18":
             assert recipe(name).init == BODY.id
@@ -52,7 +51,7 @@ def test_all_classifiers_share_one_start_and_label_files_hold_the_experts_own_la
     assert boxes(BOARD.experts["polarity"], made) == "1 0.25000 0.62500 0.50000 0.75000\n"
 
 
-def test_data_sets_are_laid_out_as_trainers_read_them(tmp_path: Path) -> None:
+def test_data_sets_are_laid_out_as_trainers_read_them(tmp_path):
     body, marks = BOARD.experts["led-lens"], BOARD.experts["polarity"]
     few = Amount(1, 1, 1)
     expose(body, False, shots(body, False, ["LED-0805-GRN"], few, 1), tmp_path / "body")
@@ -65,7 +64,7 @@ def test_data_sets_are_laid_out_as_trainers_read_them(tmp_path: Path) -> None:
     assert images == sorted(path.stem for path in (tmp_path / "marks" / "labels").rglob("*.txt"))
 
 
-def test_a_fingerprint_depends_on_seed_recipe_expert_and_what_it_starts_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fingerprint_depends_on_seed_recipe_expert_and_what_it_starts_from(monkeypatch):
     expert, other = BOARD.experts["led-lens"], BOARD.experts["qfp-body"]
     prints = [fingerprint(expert, 1), fingerprint(expert, 2), fingerprint(expert, 1, quick=True), fingerprint(other, 1)]
     assert len(set(prints)) == 4
@@ -80,7 +79,7 @@ def test_a_fingerprint_depends_on_seed_recipe_expert_and_what_it_starts_from(mon
     assert after[1] == before[1]
 
 
-def test_only_what_is_not_there_or_outdated_is_trained(tmp_path: Path) -> None:
+def test_only_what_is_not_there_or_outdated_is_trained(tmp_path):
     store = Store(tmp_path)
     everything = missing_experts(store, 1, False)
     assert set(everything) == set(BOARD.experts)
@@ -98,7 +97,7 @@ def test_only_what_is_not_there_or_outdated_is_trained(tmp_path: Path) -> None:
     [("", "OK", None), ("", "NG", "false_calls"), ("", "REVIEW", "good_reviewed"), ("missing", "NG", None),
      ("missing", "OK", "escapes"), ("missing", "REVIEW", "bad_reviewed")],
 )  # fmt: skip
-def test_verdicts_are_counted_against_the_truth(defect: str, verdict: str, wrong: str | None) -> None:
+def test_verdicts_are_counted_against_the_truth(defect, verdict, wrong):
     count = Count()
     count.add(defect, Result(Request(1, "R0402-10K"), Verdict(verdict), (), 0.0))
     assert count.wrong == (wrong is not None)
@@ -106,7 +105,7 @@ def test_verdicts_are_counted_against_the_truth(defect: str, verdict: str, wrong
     assert count.accuracy == (0.0 if wrong else 1.0)
 
 
-def test_an_image_that_could_not_be_inspected_is_not_right() -> None:
+def test_an_image_that_could_not_be_inspected_is_not_right():
     place = BoardPlace("SN1", "R1", "R0402-10K", "", (1,))
     result = Result(Request(1, "R0402-10K"), None, (), 0.0, Failure(FailureKind.IMAGE, "unreadable"))
     parts, defects = tally([(place, result)])
@@ -115,12 +114,12 @@ def test_an_image_that_could_not_be_inspected_is_not_right() -> None:
     assert total(parts).errors == total(parts).wrong == total(parts).images == 1
 
 
-def test_workers_end_with_a_build_that_is_told_to_end() -> None:
+def test_workers_end_with_a_build_that_is_told_to_end():
     context = multiprocessing.get_context("spawn")
     earlier, worker = (context.Process(target=time.sleep, args=(600,)) for _ in range(2))
     earlier.start()
 
-    def work_until_told() -> None:
+    def work_until_told():
         with ending_workers():
             worker.start()
             exit_by(signal.SIGTERM, None)

@@ -19,7 +19,7 @@ from coe.scheduler.pool import ModelPool, State
 NAMES = [f"e{index}" for index in range(8)]
 
 
-def sorted_anew(pool: ModelPool, graph: ExpertGraph, first: set[str]) -> list[str]:
+def sorted_anew(pool, graph, first):
     """The paper's two stages, written as plainly as can be."""
     ready = list(pool.by_arrival())
     waiting = [expert for expert in ready if graph.waits_for_others(expert)]
@@ -41,7 +41,7 @@ edges = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(lambda e
     first=st.sets(st.sampled_from(NAMES)),
     steps=st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from((True, True, False))), min_size=40, max_size=60),
 )
-def test_the_kept_ranking_is_the_sorted_one(edges, shares, sizes, first, steps) -> None:
+def test_the_kept_ranking_is_the_sorted_one(edges, shares, sizes, first, steps):
     graph = ExpertGraph(
         [Expert(name, "k", ("ok",), 8, name) for name in NAMES],
         [(NAMES[a], NAMES[b]) for a, b in edges],
@@ -78,11 +78,11 @@ def test_the_kept_ranking_is_the_sorted_one(edges, shares, sizes, first, steps) 
 # Belady's choice for stages in the order of their images
 
 
-def switches(stages: str, room: int, resident: str = "", sizes: dict[str, int] | None = None) -> int:
+def switches(stages, room, resident="", sizes=None):
     return belady_switches(list(stages), sizes or dict.fromkeys("abcd", 1), room, list(resident))
 
 
-def test_the_expert_whose_next_stage_is_furthest_off_leaves() -> None:
+def test_the_expert_whose_next_stage_is_furthest_off_leaves():
     assert switches("abcab", 2) == 4
     assert switches("abcabc", 3) == 3
     assert switches("abab", 2, resident="ab") == 0
@@ -92,11 +92,11 @@ def test_the_expert_whose_next_stage_is_furthest_off_leaves() -> None:
 
 
 @given(st.text("abcd", max_size=9), st.integers(1, 3), st.text("abcd", max_size=3))
-def test_no_choice_of_who_leaves_switches_less(stages: str, room: int, first: str) -> None:
+def test_no_choice_of_who_leaves_switches_less(stages, room, first):
     resident = frozenset(list(dict.fromkeys(first))[:room])
 
     @cache
-    def least(at: int, here: frozenset[str]) -> int:
+    def least(at, here):
         if at == len(stages):
             return 0
         if stages[at] in here:

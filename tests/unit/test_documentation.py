@@ -9,9 +9,7 @@ import inspect
 import re
 import shlex
 import sys
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import pages
 import pytest
@@ -34,14 +32,14 @@ class Began(BaseException):
 
 
 @pytest.fixture
-def begin(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
+def begin(monkeypatch):
     """Start a command, of typer or of argparse, up to where its work begins."""
 
-    def invoke(command: Any, context: Any) -> None:
+    def invoke(command, context):
         if not hasattr(command, "commands"):  # a group goes on with the command that was named
             raise Began
 
-    def parse_args(parser: argparse.ArgumentParser, *arguments: Any) -> None:
+    def parse_args(parser, *arguments):
         parse(parser, *arguments)
         raise Began
 
@@ -50,7 +48,7 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
     monkeypatch.setattr(command, "invoke", invoke)
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parse_args)
 
-    def start(words: list[str]) -> None:
+    def start(words):
         module = module_of(words)
         monkeypatch.setattr(sys, "argv", words if words[0] in COMMANDS else words[2:])
         main = partial(typer.run, module.main) if takes_options(module.main) else module.main
@@ -60,7 +58,7 @@ def begin(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]], None]:
     return start
 
 
-def module_of(words: list[str]) -> Any:
+def module_of(words):
     """Return the module that has a command's `main`."""
     if words[0] in COMMANDS:
         return importlib.import_module(MODULES[words[0].removeprefix("coe-")])
@@ -68,7 +66,7 @@ def module_of(words: list[str]) -> Any:
     return importlib.import_module(f"{words[2]}.__main__") if hasattr(module, "__path__") else module
 
 
-def options_of(module: Any) -> set[str]:
+def options_of(module):
     """Return the options of a command of typer and of its subcommands; of others, none."""
     app = getattr(module, "app", None)
     if app is None and takes_options(module.main):
@@ -82,23 +80,23 @@ def options_of(module: Any) -> set[str]:
     return {option for each in parameters for option in (*each.opts, *each.secondary_opts)}
 
 
-def takes_options(main: Callable[..., object]) -> bool:
+def takes_options(main):
     """Tell a function that typer makes a command of from one that reads the arguments itself."""
     return not set(inspect.signature(main).parameters) <= {"arguments"}
 
 
 @pytest.mark.parametrize(("place", "words"), STARTED, ids=[f"{place} {' '.join(words)}" for place, words in STARTED])
-def test_a_command_takes_its_arguments(begin: Callable[[list[str]], None], place: str, words: list[str]) -> None:
+def test_a_command_takes_its_arguments(begin, place, words):
     begin(words)
 
 
 @pytest.mark.parametrize("wrong", ["coe-inspect --board a --images b --bord c", "python -m apps.demo.build --sed 1"])
-def test_a_stale_option_is_seen(begin: Callable[[list[str]], None], wrong: str) -> None:
+def test_a_stale_option_is_seen(begin, wrong):
     with pytest.raises(SystemExit):
         begin(wrong.split())
 
 
-def test_options_in_sentences_exist() -> None:
+def test_options_in_sentences_exist():
     modules = {module_of(words) for words in ([[name] for name in COMMANDS] + [words for _, words in STARTED])}
     known = {"--help"}.union(*(options_of(module) for module in modules))
     stale = [
@@ -112,7 +110,7 @@ def test_options_in_sentences_exist() -> None:
     assert stale == []
 
 
-def test_links_lead_to_files_and_headings() -> None:
+def test_links_lead_to_files_and_headings():
     dead = [
         (page.name, file.name, heading)
         for page in pages.PAGES
@@ -122,7 +120,7 @@ def test_links_lead_to_files_and_headings() -> None:
     assert dead == []
 
 
-def test_make_has_the_targets_that_pages_name() -> None:
+def test_make_has_the_targets_that_pages_name():
     targets = set(re.findall(r"^([a-z-]+):", (pages.ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     named = {words[1] for _, words in LINES if words[0] == "make" and words[1][0] != "-"}
     inline = [words for page in pages.PAGES for words in pages.inline(page)]
@@ -131,7 +129,7 @@ def test_make_has_the_targets_that_pages_name() -> None:
     assert named
 
 
-def test_what_a_kind_may_import_from_experts_is_there() -> None:
+def test_what_a_kind_may_import_from_experts_is_there():
     page = (pages.ROOT / "docs" / "experts.md").read_text(encoding="utf-8")
     table = page.partition("### Functions for your kind")[2].partition("### Rules for a kind")[0]
     module, names = "", 0
@@ -144,7 +142,7 @@ def test_what_a_kind_may_import_from_experts_is_there() -> None:
 
 
 @pytest.mark.parametrize("name", ["docs/architecture.md", "docs/plugins.md", "docs/cluster.md", "CONTRIBUTING.md"])
-def test_files_and_methods_that_a_tour_names_are_there(name: str) -> None:
+def test_files_and_methods_that_a_tour_names_are_there(name):
     page = pages.ROOT / name
     words = list(pages.inline(page))
     files = {file.relative_to(pages.ROOT).as_posix() for file in pages.ROOT.rglob("*.py") if ".venv" not in file.parts}
@@ -161,7 +159,7 @@ def test_files_and_methods_that_a_tour_names_are_there(name: str) -> None:
         )
 
 
-def test_the_figures_on_the_page_are_those_of_the_data() -> None:
+def test_the_figures_on_the_page_are_those_of_the_data():
     assert results_page.PAGE.read_text(encoding="utf-8") == results_page.page(), (
         "write it again: python tests/support/results_page.py"
     )

@@ -22,12 +22,12 @@ FINDING = Finding("demo/joint", "fp32", "bridge", 0.9, (BOX,), 0.4, heat=Heat(2,
 NG = Result(Request(1, "R0402", "a.png", "SN1", "R7"), Verdict.NG, (FINDING,), 0.25)
 
 
-def red(picture: np.ndarray) -> np.ndarray:
+def red(picture):
     """Tell where a BGR picture is red."""
     return (picture[..., 2] > 180) & (picture[..., 0] < 80)
 
 
-def test_a_box_is_drawn_where_it_is_in_the_colour_of_the_verdict_and_heat_is_red() -> None:
+def test_a_box_is_drawn_where_it_is_in_the_colour_of_the_verdict_and_heat_is_red():
     plain = dataclasses.replace(NG, findings=(dataclasses.replace(FINDING, heat=None),))
     drawn = draw(plain, GREY)
     assert drawn.shape == GREY.shape
@@ -51,11 +51,11 @@ def test_a_box_is_drawn_where_it_is_in_the_colour_of_the_verdict_and_heat_is_red
         Result(Request(1, "電阻"), Verdict.REVIEW, (Finding("e", "fp32", "割れ", 0.5, (FAR,)),), 0.1),
     ],
 )
-def test_any_result_can_be_drawn(result: Result) -> None:
+def test_any_result_can_be_drawn(result):
     assert draw(result, np.zeros((16, 16), np.uint8)).shape == (16, 16, 3)
 
 
-def test_a_result_is_finite_json_and_a_table_that_escapes_what_it_shows() -> None:
+def test_a_result_is_finite_json_and_a_table_that_escapes_what_it_shows():
     never_due = Result(Request(1, "C1", due_s=math.inf), Verdict.OK, (Finding("e", "fp32", "ok", math.nan),), math.inf)
     for result in (NG, never_due):
         row = json.loads(json.dumps(result.to_dict(), allow_nan=False))
@@ -68,7 +68,7 @@ def test_a_result_is_finite_json_and_a_table_that_escapes_what_it_shows() -> Non
     assert "why not" in Result(Request(1, "C1"), None, (), 0.0, Failure(FailureKind.LOAD, "why not"))._repr_html_()
 
 
-def test_errors_that_the_page_of_the_api_names_come_with_the_package() -> None:
+def test_errors_that_the_page_of_the_api_names_come_with_the_package():
     import coe
     import coe.errors
 
@@ -83,7 +83,7 @@ def test_errors_that_the_page_of_the_api_names_come_with_the_package() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 6, 13])
-def test_a_legend_of_long_names_stays_on_the_sheet(count: int) -> None:
+def test_a_legend_of_long_names_stays_on_the_sheet(count):
     figure, name = sheet((12.5, 4.0), None), "resnet101, onnxruntime, bf16, 224 px, {} threads"
     head(figure, "title", [Line2D([], [], label=name.format(index)) for index in range(count)])
     figure.draw_without_rendering()

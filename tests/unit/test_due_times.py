@@ -1,8 +1,8 @@
 """Who is in a hurry, and which boards miss; what is certain is said by the test."""
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -10,34 +10,33 @@ from hypothesis import strategies as st
 
 from coe.core import Request
 from coe.scheduler.deadlines import Deadlines, DueChange
-from coe.scheduler.events import Late
 
 
-def made(least_s: float = 0.0, max_wait_s: float = 100.0) -> Deadlines:
+def made(least_s=0.0, max_wait_s=100.0):
     """Deadlines of images each of which needs `least_s`."""
 
-    def doom(dues: Mapping[int, float], now: float) -> float:
+    def doom(dues, now):
         return min(dues.values()) - least_s
 
     return Deadlines(max_wait_s, doom)
 
 
-def told(book: Deadlines) -> list[Late]:
+def told(book):
     """Return the boards that are newly certain to miss, as the controller does."""
     missed = book.missed.copy()
     book.missed.clear()
     return missed
 
 
-def image(number: int, due_s: float = math.inf, serial: str = "S", **more: Any) -> Request:
+def image(number, due_s=math.inf, serial="S", **more):
     return Request(number, "R", serial=serial, due_s=due_s, **more)
 
 
-def hurry(due_s: float, *numbers: int) -> list[DueChange]:
+def hurry(due_s, *numbers):
     return [DueChange(number, due_s, math.inf) for number in numbers]
 
 
-def calm(due_s: float, *numbers: int) -> list[DueChange]:
+def calm(due_s, *numbers):
     """Return the changes of images that were in a hurry to a due time, and are not any more."""
     return [DueChange(number, math.inf, due_s) for number in numbers]
 
@@ -159,9 +158,9 @@ STORIES = {
 
 
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
-def test_who_hurries_when_and_which_boards_miss(story: list[Deadlines | At]) -> None:
+def test_who_hurries_when_and_which_boards_miss(story):
     book = next((one for one in story if isinstance(one, Deadlines)), None) or made()
-    came: dict[int, Request] = {}
+    came = {}
     for step in (one for one in story if isinstance(one, At)):
         for one in step.come:
             came[one.id] = one
@@ -175,7 +174,7 @@ def test_who_hurries_when_and_which_boards_miss(story: list[Deadlines | At]) -> 
 
 @pytest.mark.parametrize("serials", [1, 40, 400])
 @pytest.mark.parametrize("within_s", [math.inf, 1.0, 86400.0])
-def test_answered_images_are_forgotten_however_far_ahead_they_were_due(serials: int, within_s: float) -> None:
+def test_answered_images_are_forgotten_however_far_ahead_they_were_due(serials, within_s):
     book = made(max_wait_s=86400.0)
     waiting = Request(-1, "R", serial="first", due_s=86400.0)
     book.arrived(waiting, 0.0)
@@ -192,17 +191,17 @@ def test_answered_images_are_forgotten_however_far_ahead_they_were_due(serials: 
 
 
 @pytest.mark.parametrize("apart_s", [0.0, 4e-3], ids=["due together", "each due a moment later"])
-def test_a_thousand_images_of_one_hurried_board_are_not_gone_through_for_each(apart_s: float) -> None:
+def test_a_thousand_images_of_one_hurried_board_are_not_gone_through_for_each(apart_s):
     """Counted, not timed: how often the due time of an image is worked out, and how many images looks go through."""
     worked = 0
 
     class Counted(Deadlines):
-        def _set(self, request_id: int, now: float):
+        def _set(self, request_id, now):
             nonlocal worked
             worked += 1
             return super()._set(request_id, now)
 
-    def doom(dues: Mapping[int, float], now: float) -> float:
+    def doom(dues, now):
         nonlocal worked
         worked += len(dues)
         return min(dues.values())
@@ -230,7 +229,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-def test_whatever_comes_and_goes_the_books_are_right_and_who_hurries_goes_by_a_due_time_of_the_board(steps) -> None:
+def test_whatever_comes_and_goes_the_books_are_right_and_who_hurries_goes_by_a_due_time_of_the_board(steps):
     book, now, under_way, dues = made(max_wait_s=1e6), 0.0, list[Request](), set[float]()
     for number, (what, time, which) in enumerate(steps):
         now += 0.25
@@ -251,7 +250,7 @@ def test_whatever_comes_and_goes_the_books_are_right_and_who_hurries_goes_by_a_d
 
 
 @pytest.mark.parametrize("due_s", [math.inf, 1.0, 1e6], ids=["never due", "late", "due"])
-def test_a_board_that_never_ends_is_not_remembered_for_ever(due_s: float) -> None:
+def test_a_board_that_never_ends_is_not_remembered_for_ever(due_s):
     # All images of a day may bear the number of their lot as their serial.
     book = made()
     for number in range(2000):

@@ -14,7 +14,7 @@ from experts import exam, suspects
 from experts.nearness import LEAST_DEVIATIONS, Cloud, Nearness, NearnessNetwork
 
 
-def drawn(seed: int, count: int, far: float = 0.0) -> np.ndarray:
+def drawn(seed, count, far=0.0):
     """Features (n, 300), in some directions more varied than in others; `far` off in ten of them."""
     chance = np.random.default_rng(seed)
     features = chance.normal(size=(count, 300)) * np.linspace(1.5, 0.5, 300) + 5
@@ -23,13 +23,13 @@ def drawn(seed: int, count: int, far: float = 0.0) -> np.ndarray:
 
 
 @pytest.mark.parametrize("share", [0.01, 0.05])
-def test_good_parts_are_near_and_others_are_not(share: float) -> None:
+def test_good_parts_are_near_and_others_are_not(share):
     near = Nearness.of(drawn(1, 20), np.arange(20), share)
     assert (near.of_others(drawn(2, 400)) > near.limit).mean() < 4 * share
     assert (near.of_others(drawn(3, 50, far=6.0)) > near.limit).all()
 
 
-def test_a_network_says_what_was_learned_and_parts_that_are_all_the_same_give_numbers() -> None:
+def test_a_network_says_what_was_learned_and_parts_that_are_all_the_same_give_numbers():
     near = Nearness.of(drawn(1, 20), np.arange(20), 0.05)
     network = NearnessNetwork(300)
     network.fill(near)
@@ -44,7 +44,7 @@ def test_a_network_says_what_was_learned_and_parts_that_are_all_the_same_give_nu
     assert np.isfinite(cloud.logarithms(np.array([np.ones(8), np.zeros(8)]))).all()
 
 
-def test_bad_pictures_among_the_good_are_found_by_their_like_or_by_a_gap() -> None:
+def test_bad_pictures_among_the_good_are_found_by_their_like_or_by_a_gap():
     good, bad = drawn(1, 20), drawn(6, 20, far=14.0)
     mixed = np.concatenate([good[:17], bad[:3]])
     assert suspects.beside_bad(mixed, bad[3:]) == ([17, 18, 19], True)
@@ -58,7 +58,7 @@ def test_bad_pictures_among_the_good_are_found_by_their_like_or_by_a_gap() -> No
 
 
 @given(st.lists(st.floats(-3, 8) | st.just(float("inf")), min_size=1, max_size=40), st.floats(1.3, 3))
-def test_a_limit_is_tightened_until_a_tenth_passes_or_to_the_least(deviations: list[float], limit: float) -> None:
+def test_a_limit_is_tightened_until_a_tenth_passes_or_to_the_least(deviations, limit):
     new = exam.tightened(limit, deviations)
     passing = sum(one <= new for one in deviations)
     assert LEAST_DEVIATIONS <= new <= limit
@@ -67,14 +67,14 @@ def test_a_limit_is_tightened_until_a_tenth_passes_or_to_the_least(deviations: l
         assert new == limit
 
 
-def pictures(count: int) -> torch.Tensor:
+def pictures(count):
     chance = np.random.default_rng(3)
     images = chance.integers(90, 110, (count, 3, 128, 128)).astype(np.uint8)
     images[:, :, 44:76, 36:92] = chance.integers(200, 220, (count, 3, 32, 56))
     return torch.from_numpy(images)
 
 
-def test_an_exam_shows_the_part_missing_and_turned_and_its_rows_add_up() -> None:
+def test_an_exam_shows_the_part_missing_and_turned_and_its_rows_add_up():
     images = pictures(4)
     missing, turned = exam.sheets(images)
     assert (missing.item, turned.item) == (Shown.MISSING, Shown.TURNED)
@@ -93,7 +93,7 @@ def test_an_exam_shows_the_part_missing_and_turned_and_its_rows_add_up() -> None
     assert (item.shown, item.passed) == (3, 1)
 
 
-def crowded(seed: int, at: tuple[int, int] = (0, 0), contrast: float = 1.0) -> np.ndarray:
+def crowded(seed, at=(0, 0), contrast=1.0):
     """A part (3, 128, 128) between two like it, with print close to a third side, moved by `at` pixels."""
     chance = np.random.default_rng(seed)
     board = np.full((128, 128, 3), (30.0, 90.0, 160.0))
@@ -106,15 +106,15 @@ def crowded(seed: int, at: tuple[int, int] = (0, 0), contrast: float = 1.0) -> n
     return (moved + chance.normal(0, 4, moved.shape)).clip(0, 255).astype(np.uint8).transpose(2, 0, 1)
 
 
-def boxes(found: list[exam.FoundPart | None]) -> list[tuple[int, int, int, int] | None]:
+def boxes(found):
     return [one and (one.part.left, one.part.top, one.part.right, one.part.bottom) for one in found]
 
 
-def is_near(box: tuple[int, int, int, int] | None, wanted: tuple[int, int, int, int], by: int = 8) -> bool:
+def is_near(box, wanted, by=8):
     return box is not None and max(abs(one - two) for one, two in zip(box, wanted, strict=True)) <= by
 
 
-def test_a_part_is_found_between_its_like_and_print_whatever_strange_parts_there_are() -> None:
+def test_a_part_is_found_between_its_like_and_print_whatever_strange_parts_there_are():
     moves = [(0, 0), (4, 4), (-4, 0), (0, 4), (4, -4), (0, 0), (-4, -4), (0, 0)]
     images = [crowded(seed, at) for seed, at in enumerate(moves)]
     found = boxes(exam.parts_of([*images, crowded(9, contrast=0.02)]))
@@ -125,7 +125,7 @@ def test_a_part_is_found_between_its_like_and_print_whatever_strange_parts_there
     assert all(is_near(box, (28, 42, 100, 86)) for box in boxes(exam.parts_of([*good, *turned])))
 
 
-def test_a_frame_of_one_colour_is_no_part_of_a_picture_also_in_a_padded_input() -> None:
+def test_a_frame_of_one_colour_is_no_part_of_a_picture_also_in_a_padded_input():
     """Else the whole framed picture would be the part, and be turned and covered with what is around it."""
     chance, framed = np.random.default_rng(5), []
     for seed in range(8):
@@ -137,7 +137,7 @@ def test_a_frame_of_one_colour_is_no_part_of_a_picture_also_in_a_padded_input() 
     assert all(is_near(box, (39, 49, 89, 79)) for box in boxes(exam.parts_of(framed)))
 
 
-def nowhere() -> dict[str, list[np.ndarray]]:
+def nowhere():
     """Pictures in which nobody can tell where a part is."""
     chance = np.random.default_rng(7)
     anywhere = chance.integers(90, 110, (12, 3, 128, 128)).astype(np.uint8)
@@ -152,7 +152,7 @@ def nowhere() -> dict[str, list[np.ndarray]]:
 
 
 @pytest.mark.parametrize("what", list(nowhere()))
-def test_where_nobody_can_tell_the_place_the_exam_does_not_tell_what_passes(what: str) -> None:
+def test_where_nobody_can_tell_the_place_the_exam_does_not_tell_what_passes(what):
     images = nowhere()[what]
     assert exam.parts_of(images) == [None] * len(images)
     (sheet,) = exam.sheets(torch.from_numpy(np.stack(images)))
@@ -163,7 +163,7 @@ def test_where_nobody_can_tell_the_place_the_exam_does_not_tell_what_passes(what
         assert stops_of(Exam(is_surface=True).again(taken.items)).get("", {}) == told
 
 
-def test_a_part_is_turned_where_it_lies_and_its_pads_or_leads_stay_where_its_body_is_missing() -> None:
+def test_a_part_is_turned_where_it_lies_and_its_pads_or_leads_stay_where_its_body_is_missing():
     picture = np.full((80, 120, 3), 60, np.uint8)
     picture[:, :, 2] = np.random.default_rng(0).integers(110, 130, (80, 120))
     picture[28:52, 24:36] = picture[28:52, 84:96] = 220  # pads
@@ -193,7 +193,7 @@ def test_a_part_is_turned_where_it_lies_and_its_pads_or_leads_stay_where_its_bod
 
 
 @pytest.mark.parametrize("name", ["probe", "patch", "resnet18"])
-def test_calibration_shows_kinds_that_see_wholes_the_part_missing_too(name: str) -> None:
+def test_calibration_shows_kinds_that_see_wholes_the_part_missing_too(name):
     part = pictures(1)[0].permute(1, 2, 0).numpy()
     made = dict(resolve(name).must_not_pass(part))
     turned = made[Shown.TURNED]

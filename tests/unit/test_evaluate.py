@@ -1,11 +1,7 @@
 """`coe-experts evaluate`: what passes and what is called by the rules, pictures that are wrong, and what is refused."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from lamp import STATED, lamp, picture
-from tiny_line import Call
 
 from coe.cli import experts_command
 
@@ -20,7 +16,7 @@ components:
 
 
 @pytest.fixture
-def board(tmp_path: Path, call: Call) -> Path:
+def board(tmp_path, call):
     (tmp_path / "b.yaml").write_text(RULES)
     lamp(tmp_path / "lamp.onnx")
     options = ("--kind", "onnx", "--input", "32", "--labels", "dark,bright", *STATED, "--no-prepare")
@@ -31,20 +27,20 @@ def board(tmp_path: Path, call: Call) -> Path:
 
 
 @pytest.fixture
-def evaluate(board: Path, tmp_path: Path, call: Call) -> Any:
-    def run(*options: object) -> Any:
+def evaluate(board, tmp_path, call):
+    def run(*options):
         arguments = (board, "--images", tmp_path / "labelled", "--store", tmp_path / "store", *options)
         return call("evaluate", *arguments, command=experts_command)
 
     return run
 
 
-def rows(out: str) -> list[list[str]]:
+def rows(out):
     """Return the words of the lines that tell rates."""
     return [line.split() for line in out.splitlines() if line.startswith("lamp ") and "%" in line]
 
 
-def test_rates_are_told_by_expert_and_component_with_their_bounds(evaluate: Any, tmp_path: Path) -> None:
+def test_rates_are_told_by_expert_and_component_with_their_bounds(evaluate, tmp_path):
     folder = tmp_path / "labelled" / "lamp"
     for level in (10, 20, 30):
         picture(folder / "dark" / f"{level}.png", level)
@@ -70,7 +66,7 @@ def test_rates_are_told_by_expert_and_component_with_their_bounds(evaluate: Any,
     assert "lamp/dark/10.png" not in page
 
 
-def test_the_report_shows_escapes_of_all_experts_first(evaluate: Any, board: Path, tmp_path: Path) -> None:
+def test_the_report_shows_escapes_of_all_experts_first(evaluate, board, tmp_path):
     more = "  also: {kind: onnx, labels: [dark, bright], input: 32, reject: [dark], weights: b/lamp}\ncomponents:\n"
     board.write_text(RULES.replace("components:\n", more) + "  last: {count: 1, inspect: also}\n")
     picture(tmp_path / "labelled/also/bright/called.png", 20)
@@ -80,9 +76,7 @@ def test_the_report_shows_escapes_of_all_experts_first(evaluate: Any, board: Pat
     assert 0 < page.index("lamp/dark/escape.png") < page.index("also/bright/called.png")
 
 
-def test_a_picture_that_cannot_be_read_is_no_success_and_weights_that_do_not_fit_are_refused(
-    evaluate: Any, tmp_path: Path, board: Path
-) -> None:
+def test_a_picture_that_cannot_be_read_is_no_success_and_weights_that_do_not_fit_are_refused(evaluate, tmp_path, board):
     picture(tmp_path / "labelled/lamp/dark/a.png", 5)
     assert evaluate("--report", tmp_path / "page.html").status == 0
     assert "every picture is judged as it is labelled" in (tmp_path / "page.html").read_text()
@@ -97,7 +91,7 @@ def test_a_picture_that_cannot_be_read_is_no_success_and_weights_that_do_not_fit
     assert (said.status, "its weights 'b/lamp' are" in said.words) == (2, True)
 
 
-def test_labels_and_experts_of_no_board_are_refused(evaluate: Any, board: Path, tmp_path: Path, call: Call) -> None:
+def test_labels_and_experts_of_no_board_are_refused(evaluate, board, tmp_path, call):
     picture(tmp_path / "labelled/lamp/none/a.png", 5)
     said = evaluate()
     assert (said.status, "it is no detector" in said.words) == (2, True)
@@ -108,7 +102,7 @@ def test_labels_and_experts_of_no_board_are_refused(evaluate: Any, board: Path, 
     assert evaluate().status == 2
 
 
-def test_pictures_that_the_expert_learned_from_are_refused(tmp_path: Path, call: Call) -> None:
+def test_pictures_that_the_expert_learned_from_are_refused(tmp_path, call):
     for label, level in (("ok", 200), ("bad", 20)):
         for number in range(3):
             picture(tmp_path / "learned" / label / f"{number}.png", level + number)

@@ -2,7 +2,6 @@
 
 import json
 import pickle
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -10,9 +9,9 @@ from exams import exam, examined, give
 from hypothesis import given
 from hypothesis import strategies as st
 from picture_folders import saved
-from tiny_line import TINY, Call
+from tiny_line import TINY
 
-from coe import Inspector, Picture
+from coe import Inspector
 from coe.board.parts_list import PlacedPart
 from coe.board.steps import DECIDING, polarity_is_known
 from coe.cli import experts_command, inspect
@@ -155,7 +154,7 @@ def test_polarity_is_known_by_package_and_refdes(known, names):
 
 
 @pytest.fixture
-def blind_tiny(own_tiny: tuple[Path, Path]) -> tuple[Path, Path]:
+def blind_tiny(own_tiny):
     """The tiny board, where each part of A passes, by an expert that lets missing parts pass."""
     board, store = own_tiny
     board.write_text(TINY.replace("{ok: joint, bad: joint}", "{ok: OK, bad: OK}"), encoding="utf-8")
@@ -167,7 +166,7 @@ def verdicts(results):
     return {result.request.image: (result.verdict, result.accepted) for result in results}
 
 
-def test_a_line_and_a_cluster_and_a_changed_line_hold_it(blind_tiny, pictures, thread_boxes) -> None:
+def test_a_line_and_a_cluster_and_a_changed_line_hold_it(blind_tiny, pictures, thread_boxes):
     board, store = blind_tiny
     shown = [picture for picture in pictures if picture.component == "A"][:3]
     review = {picture.name: (Verdict.REVIEW, ()) for picture in shown}
@@ -184,7 +183,7 @@ def test_a_line_and_a_cluster_and_a_changed_line_hold_it(blind_tiny, pictures, t
         assert verdicts(line.stream(shown)) == {picture.name: (Verdict.OK, ()) for picture in shown}
 
 
-def test_a_run_holds_it_and_is_not_continued_once_the_exam_is_another(blind_tiny, pictures, tmp_path, call) -> None:
+def test_a_run_holds_it_and_is_not_continued_once_the_exam_is_another(blind_tiny, pictures, tmp_path, call):
     board, store = blind_tiny
     saved(tmp_path / "images" / "A", *[picture.image for picture in pictures if picture.component == "A"][:2])
     arguments = ("--board", board, "--store", store, "--images", tmp_path / "images", "--out", tmp_path / "run")
@@ -198,9 +197,7 @@ def test_a_run_holds_it_and_is_not_continued_once_the_exam_is_another(blind_tiny
     assert "body-a" in said.words
 
 
-def test_what_passes_is_said_at_each_start_in_the_results_and_in_the_report(
-    blind_tiny: tuple[Path, Path], pictures: list[Picture], tmp_path: Path, call: Call
-) -> None:
+def test_what_passes_is_said_at_each_start_in_the_results_and_in_the_report(blind_tiny, pictures, tmp_path, call):
     board, store = blind_tiny
     board.write_text(board.read_text().replace("{count: 5,", "{count: 5, accepts: missing,"), encoding="utf-8")
     give(Store(store), "tiny/body-b", exam(neighbour=False, turned=False, missing=True))
@@ -250,12 +247,12 @@ EXPERTS = {
         ("{inspect: text, then: {match: word}}", {"word": {NO_EXAM, NO_GOOD}}),
     ],
 )
-def test_an_expert_whose_ok_is_not_earned_is_named_whoever_else_took_an_exam(component, told) -> None:
+def test_an_expert_whose_ok_is_not_earned_is_named_whoever_else_took_an_exam(component, told):
     experts = ", ".join(f"{id}: {entry}" for id, entry in EXPERTS.items() if id in component)
     board = rules_from(f"{{board: b, experts: {{{experts}}}, components: {{A: {component}}}}}")
     known = {"unproven": "", "few_pixels": "", "exam": None}
     manifests = {f"b/{id}": SimpleNamespace(knows_good_parts=id == "near", **known) for id in EXPERTS}
-    found: dict[str, set[str]] = {}
+    found = {}
     for row in weights_used.exam_rows(board, manifests):
         found.setdefault(row.expert, set()).add(row.note)
     assert found == told
@@ -281,8 +278,8 @@ def test_an_expert_whose_ok_is_not_earned_is_named_whoever_else_took_an_exam(com
     ],
 )
 def test_an_exam_that_leaves_open_whether_parts_pass_is_told_unless_another_expert_there_tells(
-    polarity: str, taken: Exam, beside: Exam | None, lacking: tuple[Shown, ...]
-) -> None:
+    polarity, taken, beside, lacking
+):
     experts = ", ".join(f"{id}: {EXPERTS['near']}" for id in ("near", "behind"))
     component = f"{{inspect: near, polarity: {polarity}, then: {{none: behind}}}}"
     board = rules_from(f"{{board: b, experts: {{{experts}}}, components: {{A: {component}}}}}")
@@ -293,7 +290,7 @@ def test_an_exam_that_leaves_open_whether_parts_pass_is_told_unless_another_expe
     assert told == ((NOT_TOLD[lacking],) if lacking else ())
 
 
-def test_each_verdict_says_that_small_defects_may_pass(own_tiny, pictures, tmp_path, call) -> None:
+def test_each_verdict_says_that_small_defects_may_pass(own_tiny, pictures, tmp_path, call):
     board, store = own_tiny
     shown = [picture for picture in pictures if picture.component == "A"][:2]
     with Inspector(board, store=store) as line:
@@ -315,7 +312,7 @@ def test_each_verdict_says_that_small_defects_may_pass(own_tiny, pictures, tmp_p
         assert verdicts(results) == before
 
 
-def test_the_list_names_what_experts_let_pass_and_more_than_was_shown_is_refused(blind_tiny, call) -> None:
+def test_the_list_names_what_experts_let_pass_and_more_than_was_shown_is_refused(blind_tiny, call):
     give(Store(blind_tiny[1]), "tiny/body-b", exam(missing=True))
     said = call("list", "--store", blind_tiny[1], command=experts_command).out.splitlines()
     passes = {line.split()[0]: line for line in said if "tiny/body" in line}
@@ -334,7 +331,7 @@ def test_the_list_names_what_experts_let_pass_and_more_than_was_shown_is_refused
     assert (said.status, "body-a" in said.err) == (1, True)
 
 
-def test_the_rows_of_a_board_tell_what_follows_at_each_component() -> None:
+def test_the_rows_of_a_board_tell_what_follows_at_each_component():
     board = rules_from(
         "board: b\nexperts:\n  body: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}\n"
         "  mark: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}\ncomponents:\n"
@@ -355,8 +352,8 @@ def test_the_rows_of_a_board_tell_what_follows_at_each_component() -> None:
     assert named.review == ("U1", "R3"), "a diode stands at a place of the component"
 
 
-def test_a_component_that_is_blind_by_itself_does_not_hide_among_others() -> None:
-    def row(component: str, passed: int, shown: int = 4) -> ExamItem:
+def test_a_component_that_is_blind_by_itself_does_not_hide_among_others():
+    def row(component, passed, shown=4):
         return ExamItem(item=Shown.TURNED, shown=shown, passed=passed, component=component)
 
     rows = apart([row("U1", 0), row("U2", 4), row("U3", 1), row("C1", 0, shown=40)])
@@ -382,7 +379,7 @@ def test_a_component_that_is_blind_by_itself_does_not_hide_among_others() -> Non
         ((0, 1), (0, 2), None),
     ],
 )
-def test_few_pictures_undo_nothing_that_an_exam_has_shown(before, now, stops) -> None:
+def test_few_pictures_undo_nothing_that_an_exam_has_shown(before, now, stops):
     """Pairs of (passed, shown); an expert that passed on few pictures stops nothing for others either."""
     first, second = (ExamItem(item=Shown.TURNED, passed=passed, shown=shown) for passed, shown in (before, now))
     found = stops_of(Exam(items=(first,)).again([second])).get("", {})

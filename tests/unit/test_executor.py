@@ -9,7 +9,7 @@ from coe.scheduler.plan import ExecutorSpec, PoolSpec
 from coe.scheduler.pool import ModelPool
 
 
-def test_an_executor_begins_what_its_depth_lets_it_and_ends_it_in_order() -> None:
+def test_an_executor_begins_what_its_depth_lets_it_and_ends_it_in_order():
     pool = ModelPool(PoolSpec("cpu0", "cpu", 100, 10))
     executor = Executor(ExecutorSpec("cpu0", "cpu", "cpu0"), pool, Backlog())
     batch = Batch("a", (Stage(0, "a"), Stage(1, "a")))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tables import with_slow_rows
 from thorough import THOROUGH
 
-from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
+from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, Traffic
 from coe.cluster.decisions.place_experts import objective, place_experts
 from coe.cluster.decisions.placement_solver import PlacementSolver
 from coe.errors import ConfigError
@@ -18,24 +18,24 @@ from coe.errors import ConfigError
 TRAFFIC = Traffic(move_s=0.001, images=2000)
 
 
-def need(name: str, **changes: object) -> ExpertNeeds:
+def need(name, **changes):
     """An expert of 10 bytes that loads in 1 s and runs an image in 20 ms."""
     return replace(ExpertNeeds(name, 10, {"a": 0.1}, 0.02, 1.0), **changes)
 
 
-def boxes_of(*budgets: int) -> list[BoxBudget]:
+def boxes_of(*budgets):
     return [BoxBudget(f"box{number}", budget) for number, budget in enumerate(budgets)]
 
 
-def board(classifiers: int, boards: int = 1, seed: int = 0) -> list[ExpertNeeds]:
+def board(classifiers, boards=1, seed=0):
     """Classifiers whose usage falls as 1 / rank; half of them lead to one of a tenth as many detectors."""
     chance = random.Random(seed)
     total = sum(1 / rank for rank in range(1, classifiers + 1))
-    used: dict[str, dict[str, float]] = {f"d{number}": {} for number in range(max(1, classifiers // 10))}
+    used = {f"d{number}": {} for number in range(max(1, classifiers // 10))}
     experts = []
     for rank in chance.sample(range(1, classifiers + 1), classifiers):
         usage, key = 1 / rank / total, f"board{rank % boards}"
-        leads: dict[str, float] = {}
+        leads = {}
         if rank % 2:
             detector = f"d{rank // 2 % len(used)}"
             leads, used[detector][key] = {detector: 0.9}, used[detector].get(key, 0.0) + 0.9 * usage
@@ -59,7 +59,7 @@ EXPERTS = st.lists(
 BUDGETS = st.lists(st.integers(1, 80), min_size=2, max_size=5)
 
 
-def check(placement: ExpertPlacement, experts: list[ExpertNeeds], boxes: list[BoxBudget]) -> None:
+def check(placement, experts, boxes):
     """Prove what holds of any placement."""
     needs, budgets = {expert.expert: expert for expert in experts}, {box.id: box.bytes for box in boxes}
     assert set(placement.nowhere) == {e for e, n in needs.items() if n.bytes > max(budgets.values())}
@@ -77,7 +77,7 @@ def check(placement: ExpertPlacement, experts: list[ExpertNeeds], boxes: list[Bo
 
 @given(EXPERTS, BUDGETS, st.randoms(use_true_random=False))
 @settings(max_examples=15 * THOROUGH, deadline=None)
-def test_every_expert_has_a_box_if_any_can_hold_it_and_budgets_hold(experts, budgets, chance) -> None:
+def test_every_expert_has_a_box_if_any_can_hold_it_and_budgets_hold(experts, budgets, chance):
     boxes = boxes_of(*budgets)
     placement = place_experts(experts, boxes, TRAFFIC)
     check(placement, experts, boxes)
@@ -86,7 +86,7 @@ def test_every_expert_has_a_box_if_any_can_hold_it_and_budgets_hold(experts, bud
 
 @given(EXPERTS, BUDGETS, st.data())
 @settings(max_examples=15 * THOROUGH, deadline=None)
-def test_names_of_boxes_change_nothing(experts: list[ExpertNeeds], budgets: list[int], data: st.DataObject) -> None:
+def test_names_of_boxes_change_nothing(experts, budgets, data):
     boxes = boxes_of(*budgets)
     names = dict(zip([box.id for box in boxes], data.draw(st.permutations("vwxyz")), strict=False))
     placement = place_experts(experts, boxes, TRAFFIC)
@@ -98,7 +98,7 @@ def test_names_of_boxes_change_nothing(experts: list[ExpertNeeds], budgets: list
 
 @given(EXPERTS, BUDGETS, st.data())
 @settings(max_examples=15 * THOROUGH, deadline=None)
-def test_when_a_box_goes_only_its_experts_move(experts, budgets, data) -> None:
+def test_when_a_box_goes_only_its_experts_move(experts, budgets, data):
     boxes = boxes_of(*budgets)
     before = place_experts(experts, boxes, TRAFFIC)
     gone = data.draw(st.sampled_from(boxes)).id
@@ -114,7 +114,7 @@ def test_when_a_box_goes_only_its_experts_move(experts, budgets, data) -> None:
 
 @given(EXPERTS, BUDGETS, st.integers(1, 80))
 @settings(max_examples=15 * THOROUGH, deadline=None)
-def test_when_a_box_comes_homes_move_to_it_alone_and_only_where_that_pays(experts, budgets, budget) -> None:
+def test_when_a_box_comes_homes_move_to_it_alone_and_only_where_that_pays(experts, budgets, budget):
     boxes = boxes_of(*budgets)
     before = place_experts(experts, boxes, TRAFFIC)
     more = [*boxes, BoxBudget("new", budget)]
@@ -127,7 +127,7 @@ def test_when_a_box_comes_homes_move_to_it_alone_and_only_where_that_pays(expert
     assert objective(placement, placed, more, TRAFFIC) <= objective(staying, placed, more, TRAFFIC) * (1 + 1e-9) + 1e-12
 
 
-def test_the_same_boxes_leave_everything_where_it_is_and_a_board_that_hardly_anybody_uses_weighs_nothing() -> None:
+def test_the_same_boxes_leave_everything_where_it_is_and_a_board_that_hardly_anybody_uses_weighs_nothing():
     experts, boxes = board(200, boards=3), boxes_of(400, 400, 400)
     before = place_experts(experts, boxes, TRAFFIC)
     assert place_experts(experts, boxes, TRAFFIC, before=before).moves_from(before) == []
@@ -136,7 +136,7 @@ def test_the_same_boxes_leave_everything_where_it_is_and_a_board_that_hardly_any
     check(place_experts(experts, boxes_of(20, 20), TRAFFIC), experts, boxes_of(20, 20))
 
 
-def test_moves_are_about_a_box_of_experts() -> None:
+def test_moves_are_about_a_box_of_experts():
     experts, boxes = board(800, boards=3), boxes_of(*[1000] * 8)
     before = place_experts(experts, boxes, TRAFFIC)
     lost = sum(places[0] == "box0" for places in before.boxes.values())
@@ -150,7 +150,7 @@ def test_moves_are_about_a_box_of_experts() -> None:
 @pytest.mark.parametrize(
     ("boxes", "budget"), with_slow_rows([(2, 400), (8, 4000), (2, 4000), (4, 400), (4, 4000), (8, 400)], fast=2)
 )
-def test_no_other_placement_has_a_lesser_objective(boxes: int, budget: int) -> None:
+def test_no_other_placement_has_a_lesser_objective(boxes, budget):
     experts, here = board(600, boards=4), boxes_of(*[budget] * boxes)
     ours = objective(place_experts(experts, here, TRAFFIC), experts, here, TRAFFIC)
     in_turn = PlacementSolver({one.expert: one for one in experts}, here, TRAFFIC)
@@ -159,7 +159,7 @@ def test_no_other_placement_has_a_lesser_objective(boxes: int, budget: int) -> N
     assert ours < objective(in_turn.placement({}, ()), experts, here, TRAFFIC)
 
 
-def test_an_expert_that_keeps_more_than_a_box_busy_has_replicas_unless_they_displace_more() -> None:
+def test_an_expert_that_keeps_more_than_a_box_busy_has_replicas_unless_they_displace_more():
     experts = [need("hot", usage={"a": 1.0}), *(need(f"e{n}", usage={"a": 0.05}) for n in range(20))]
     placement = place_experts(experts, boxes_of(*[200] * 4), TRAFFIC)
     assert len(placement.boxes["hot"]) >= 2
@@ -174,7 +174,7 @@ def test_an_expert_that_keeps_more_than_a_box_busy_has_replicas_unless_they_disp
     assert len(placement.boxes["hot"]) == 1
 
 
-def test_each_board_is_spread_over_all_boxes_and_successors_lie_with_their_predecessors() -> None:
+def test_each_board_is_spread_over_all_boxes_and_successors_lie_with_their_predecessors():
     """Two boards never come together: each must find both boxes, though either half would balance all images."""
     experts = [need(f"{key}{n}", usage={key: 0.05}) for key in "ab" for n in range(10)]
     placement = place_experts(experts, boxes_of(200, 200), TRAFFIC)
@@ -187,7 +187,7 @@ def test_each_board_is_spread_over_all_boxes_and_successors_lie_with_their_prede
     assert together > 0.9 * len(pairs)
 
 
-def test_the_least_worthy_go_first_beyond_the_budgets_and_standbys_are_spread_over_all_others() -> None:
+def test_the_least_worthy_go_first_beyond_the_budgets_and_standbys_are_spread_over_all_others():
     experts = [need(f"e{n}", usage={"a": (n + 1) / 100}) for n in range(8)]
     placement = place_experts(experts, boxes_of(20, 20), Traffic(images=10))
     assert {*placement.held["box0"], *placement.held["box1"]} == {"e4", "e5", "e6", "e7"}
@@ -198,7 +198,7 @@ def test_the_least_worthy_go_first_beyond_the_budgets_and_standbys_are_spread_ov
     assert {behind.count(f"box{n}") for n in range(1, 5)} == {4}
 
 
-def test_a_box_is_told_of_its_experts_alone() -> None:
+def test_a_box_is_told_of_its_experts_alone():
     placement = place_experts(
         [need(name) for name in "abcdefgh"], [BoxBudget(box, 25) for box in ("one", "two", "three")]
     )
@@ -208,7 +208,7 @@ def test_a_box_is_told_of_its_experts_alone() -> None:
         assert all(seen.boxes[name] == placement.boxes[name] for name in seen.boxes)
 
 
-def test_bad_input_is_refused() -> None:
+def test_bad_input_is_refused():
     with pytest.raises(ConfigError, match="name at least one"):
         place_experts([need("a")], [])
     with pytest.raises(ConfigError, match="have one name"):

@@ -21,7 +21,7 @@ def still(extent, to):
     raise AssertionError("nothing had to move")
 
 
-def laid_out(sizes: str) -> tuple[Extents, list[str]]:
+def laid_out(sizes):
     """Return a memory of runs, each letter as many pages as it is repeated, a dot a free page, and the log of moves."""
     extents, log, gone = Extents(len(sizes) * PAGE), list[str](), []
     runs = [(key, len(list(group))) for key, group in groupby(sizes)]
@@ -34,7 +34,7 @@ def laid_out(sizes: str) -> tuple[Extents, list[str]]:
     return extents, log
 
 
-def moved(layout: str, pages: int) -> list[str]:
+def moved(layout, pages):
     """Return what moves, and where the new run lies, if `pages` are taken of a memory: pages from and to."""
     extents, log = laid_out(layout)
 
@@ -46,7 +46,7 @@ def moved(layout: str, pages: int) -> list[str]:
     return log if extent is None else [*log, f"new at {extent.start // PAGE}"]
 
 
-def test_gaps_are_the_smallest_and_few_bytes_are_moved_to_make_one() -> None:
+def test_gaps_are_the_smallest_and_few_bytes_are_moved_to_make_one():
     assert moved("aaa....bb..c...", 2) == ["new at 9"]
     assert moved("aaa....bb..c...", 3) == ["new at 12"]
     assert moved("aaa....bb..c...", 4) == ["new at 3"]
@@ -62,7 +62,7 @@ def test_gaps_are_the_smallest_and_few_bytes_are_moved_to_make_one() -> None:
     )
 
 
-def scattered(layout: str, pages: int) -> list[str] | None:
+def scattered(layout, pages):
     """Return the runs, as pages and the first page, that are handed out if `pages` are taken of a memory in runs."""
     extents, _ = laid_out(layout)
     runs = extents.take_scattered(pages * PAGE)
@@ -140,7 +140,7 @@ def test_bytes_are_moved_down_over_themselves_and_up_to_free_places(start, to, s
 # Memory for weights is taken again, and never more of it is held than was once needed
 
 
-def test_buffers_are_taken_again_the_nearest_first_but_not_those_that_somebody_looks_at() -> None:
+def test_buffers_are_taken_again_the_nearest_first_but_not_those_that_somebody_looks_at():
     buffers = Buffers()
     first = buffers.take(100_000)
     with first.part(0, len(first)) as (data,):
@@ -181,7 +181,7 @@ def test_where_memory_cannot_be_resized_each_buffer_is_new(monkeypatch):
 
 def test_a_system_that_refuses_to_resize_is_known(monkeypatch):
     class Rigid(mmap.mmap):
-        def resize(self, newsize: int) -> None:
+        def resize(self, newsize):
             raise SystemError("mmap: resizing not available--no mremap()")
 
     monkeypatch.setattr(mmap, "mmap", Rigid)

@@ -13,17 +13,17 @@ from coe.runtime.cuda.collector import uncollected
 
 
 @pytest.fixture
-def driver() -> FakeDriver:
+def driver():
     return FakeDriver(image_bytes=100)
 
 
-def memory(driver: FakeDriver, *numbers: float) -> torch.Tensor:
+def memory(driver, *numbers):
     """Floats in device memory."""
     made = driver.device_memory(4 * len(numbers)).view(torch.float32)
     return made.copy_(torch.tensor(numbers))
 
 
-def captured(driver: FakeDriver, stream, work):
+def captured(driver, stream, work):
     with uncollected():
         return driver.capture("capture k x1", stream, work)
 

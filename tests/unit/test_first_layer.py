@@ -1,30 +1,20 @@
 """The first convolution of an ONNX model reads pixels as they are, and answers what it answered."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from coe.helpers.preprocessing import NORMALIZATIONS, Colour
+from coe.helpers.preprocessing import NORMALIZATIONS
 from coe.runtime.onnx_network import open_session
 from coe.variants.int8 import PIXELS, beside_each_other, on_pixels
-from coe.variants.layer_search import MOST_FLOAT, Harm, Layers, search
+from coe.variants.layer_search import MOST_FLOAT, Harm, search
 
 SIZE = 32
 Shape = tuple[int, int, int, int]
 
 
-def model(
-    shape: Shape = (4, 7, 2, 3),
-    normalization: tuple[Colour, Colour] = NORMALIZATIONS["imagenet"],
-    *,
-    between: list[onnx.NodeProto] | None = None,
-    size: int = SIZE,
-    **attributes: object,
-) -> onnx.ModelProto:
+def model(shape=(4, 7, 2, 3), normalization=NORMALIZATIONS["imagenet"], *, between=None, size=SIZE, **attributes):
     """Make a network of one layer: `shape` is outputs, kernel, stride and pixels around the picture."""
     outputs, kernel, stride, around = shape
     mean, deviation = (np.array(colour, np.float32)[:, None, None] for colour in normalization)
@@ -61,7 +51,7 @@ def model(
     return onnx.shape_inference.infer_shapes(made)
 
 
-def answer(network: onnx.ModelProto, pictures: np.ndarray) -> np.ndarray:
+def answer(network, pictures):
     return np.asarray(open_session(network.SerializeToString(), 1).run(None, {"images": pictures})[0])
 
 
@@ -76,7 +66,7 @@ def answer(network: onnx.ModelProto, pictures: np.ndarray) -> np.ndarray:
         ((4, 4, 4, 0), 32),  # patches
     ],
 )
-def test_the_rewritten_layer_answers_what_it_answered(shape: Shape, size: int, normalization: str) -> None:
+def test_the_rewritten_layer_answers_what_it_answered(shape, size, normalization):
     before = model(shape, NORMALIZATIONS[normalization], size=size)
     after = on_pixels(before, size)
     onnx.checker.check_model(after.model, full_check=True)
@@ -89,7 +79,7 @@ def test_the_rewritten_layer_answers_what_it_answered(shape: Shape, size: int, n
     np.testing.assert_allclose(seen, exact, atol=0.05)
 
 
-def test_pixels_come_to_the_layer_as_they_are() -> None:
+def test_pixels_come_to_the_layer_as_they_are():
     after = on_pixels(model(), SIZE)
     assert after.zero == 115  # of 124, 116 and 104
     (reader,) = (node for node in after.model.graph.node if PIXELS in node.output)
@@ -119,7 +109,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
-def test_another_model_stays_as_it_is(other: onnx.ModelProto) -> None:
+def test_another_model_stays_as_it_is(other):
     assert on_pixels(other, SIZE) is None
 
 
@@ -129,9 +119,7 @@ def test_another_model_stays_as_it_is(other: onnx.ModelProto) -> None:
 PLACES, CANDIDATES = 16, 30
 
 
-def head(
-    *, axis: int = 1, conv: dict[str, Any] | None = None, outputs: int = 1, bias: bool = False, opset: int = 17
-) -> onnx.ModelProto:
+def head(*, axis=1, conv=None, outputs=1, bias=False, opset=17):
     """Return the head of a detector as ultralytics' networks have it: sides (n, 4, a) of numbers (n, 4 * 16, a)."""
     weight = np.arange(outputs * PLACES, dtype=np.float32).reshape(outputs, PLACES, 1, 1)
     constants = {"weight": weight, "bias": np.ones(outputs, np.float32), "split": np.array([-1, 4, PLACES, CANDIDATES])}
@@ -151,12 +139,12 @@ def head(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
-def operators(model: onnx.ModelProto) -> Sequence[str]:
+def operators(model):
     return [node.op_type for node in model.graph.node]
 
 
 @pytest.mark.parametrize("axis", [1, -3])
-def test_means_over_channels_are_the_same_along_the_last_axis(axis: int) -> None:
+def test_means_over_channels_are_the_same_along_the_last_axis(axis):
     before = head(axis=axis)
     after = beside_each_other(before)
     assert operators(after) == ["Reshape", "Transpose", "Transpose", "Softmax", "MatMul", "Transpose"]
@@ -169,7 +157,7 @@ def test_means_over_channels_are_the_same_along_the_last_axis(axis: int) -> None
     assert beside_each_other(after) == after
 
 
-def test_a_softmax_that_others_read_stays() -> None:
+def test_a_softmax_that_others_read_stays():
     model = head()
     model.graph.output.append(helper.make_tensor_value_info("shares", TensorProto.FLOAT, None))
     assert operators(beside_each_other(model)).count("Softmax") == 2
@@ -188,7 +176,7 @@ def test_a_softmax_that_others_read_stays() -> None:
     ],
     ids=["other axis", "last axis", "two sums", "bias", "stride", "padding", "old softmax"],
 )
-def test_other_heads_stay_as_they_are(model: onnx.ModelProto) -> None:
+def test_other_heads_stay_as_they_are(model):
     assert beside_each_other(model) == model
 
 
@@ -202,31 +190,31 @@ ENDS = frozenset("at")
 class Network:
     """A tenth of the findings differ for each layer of `harmful` that is not float; `asked` is what was run."""
 
-    def __init__(self, harmful: str) -> None:
+    def __init__(self, harmful):
         self.harmful = frozenset(harmful)
-        self.asked: list[Layers] = []
+        self.asked = []
 
-    def __call__(self, in_float: Layers) -> Harm:
+    def __call__(self, in_float):
         self.asked.append(in_float)
         return Harm(len(self.harmful - in_float) / 10, 0.0, 0.01)
 
 
-def found(network: Callable[[Layers], Harm], in_time: Callable[[], bool] = lambda: True) -> str:
+def found(network, in_time=lambda: True):
     return "".join(sorted(search(LAYERS, ENDS, network, most_again=1 / 16, in_time=in_time)))
 
 
 @pytest.mark.parametrize("harmful", ["", "a", "at", "h", "gh", "ck", "bs", "aeq", "bjs"])
-def test_the_layers_that_do_harm_are_found_wherever_they_lie_and_nothing_is_measured_twice(harmful: str) -> None:
+def test_the_layers_that_do_harm_are_found_wherever_they_lie_and_nothing_is_measured_twice(harmful):
     assert found(network := Network(harmful)) == harmful
     assert len(network.asked) == len(set(network.asked))
     assert harmful or len(network.asked) == 1
 
 
-def test_second_looks_count_as_harm_and_layers_of_another_network_are_taken_if_they_do() -> None:
+def test_second_looks_count_as_harm_and_layers_of_another_network_are_taken_if_they_do():
     assert found(lambda in_float: Harm(0.0, 0.01 if "k" in in_float else 0.5, 0.0)) == "k"
     assert found(lambda in_float: Harm(0.5, 0.5, 0.1)) == ""
 
-    def asked(harmful: str, first: str) -> tuple[str, int]:
+    def asked(harmful, first):
         network = Network(harmful)
         kept = search(LAYERS, ENDS, network, most_again=1 / 16, first=frozenset(first))
         return "".join(sorted(kept)), len(network.asked)
@@ -237,7 +225,7 @@ def test_second_looks_count_as_harm_and_layers_of_another_network_are_taken_if_t
     assert asked("gh", "z")[0] == "gh"
 
 
-def test_half_of_the_layers_may_stay_float_and_the_search_ends_with_its_time() -> None:
+def test_half_of_the_layers_may_stay_float_and_the_search_ends_with_its_time():
     kept = found(network := Network("abcdefghijklmnop"))
     assert len(kept) <= MOST_FLOAT * len(LAYERS)
     assert max(map(len, network.asked)) <= MOST_FLOAT * len(LAYERS)

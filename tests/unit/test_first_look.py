@@ -1,7 +1,5 @@
 """The first look at the demo: the same board, smaller experts, and its verdicts held against the truth."""
 
-from pathlib import Path
-
 import numpy as np
 import torch
 
@@ -26,7 +24,7 @@ DEMO = rules.load("demo")
 LENS = RULES.experts["led-lens"]
 
 
-def test_the_first_look_is_at_the_demo_board_and_its_experts_see_every_defect_but_of_solder() -> None:
+def test_the_first_look_is_at_the_demo_board_and_its_experts_see_every_defect_but_of_solder():
     assert {name: part.count for name, part in RULES.components.items()} == {
         name: part.count for name, part in DEMO.components.items()
     }
@@ -41,7 +39,7 @@ def test_the_first_look_is_at_the_demo_board_and_its_experts_see_every_defect_bu
         assert set(COMPONENTS[name].defects) - {"bridged", "lifted"} <= labels
 
 
-def test_pictures_are_drawn_from_the_seed_and_some_are_held_out(tmp_path, monkeypatch) -> None:
+def test_pictures_are_drawn_from_the_seed_and_some_are_held_out(tmp_path, monkeypatch):
     monkeypatch.setattr(first_look, "NUMBERS", {None: 1})
     monkeypatch.setattr(first_look, "MORE_GOOD", {})
     monkeypatch.setattr(first_look, "FEW", 1)
@@ -53,7 +51,7 @@ def test_pictures_are_drawn_from_the_seed_and_some_are_held_out(tmp_path, monkey
     assert not set(pictures[0]) & set(pictures[2])
 
 
-def shown(folder: Path, defects: list[str | None]) -> list[LessonPicture]:
+def shown(folder, defects):
     """Files in the place of pictures: of each defect one to train on and one held out."""
     folder.mkdir()
     made = []
@@ -66,7 +64,7 @@ def shown(folder: Path, defects: list[str | None]) -> list[LessonPicture]:
     return made
 
 
-def test_a_body_learns_to_pass_what_others_look_for(tmp_path: Path) -> None:
+def test_a_body_learns_to_pass_what_others_look_for(tmp_path):
     pictures = shown(tmp_path / "pictures", [None, "missing", "cracked", "shifted", "reversed"])
     place = data_set(LENS, pictures, Lesson(1, 1e-3), tmp_path)
     assert sorted(path.name for path in (place / "train" / "ok").iterdir()) == [
@@ -75,7 +73,7 @@ def test_a_body_learns_to_pass_what_others_look_for(tmp_path: Path) -> None:
     assert {path.name for path in (place / "val").iterdir()} == set(LENS.labels)
 
 
-def test_an_expert_behind_bodies_sees_no_defect_of_a_body_and_no_part_upside_down(tmp_path: Path) -> None:
+def test_an_expert_behind_bodies_sees_no_defect_of_a_body_and_no_part_upside_down(tmp_path):
     pictures = shown(tmp_path / "pictures", [None, "missing", "cracked", "shifted", "reversed"])
     place = data_set(RULES.experts["polarity"], pictures, LESSONS["polarity"], tmp_path)
     names = sorted(path.relative_to(place).as_posix() for path in place.rglob("*.png"))
@@ -85,7 +83,7 @@ def test_an_expert_behind_bodies_sees_no_defect_of_a_body_and_no_part_upside_dow
     ]  # fmt: skip
 
 
-def test_the_small_kind_takes_any_size_and_starts_from_a_common_head() -> None:
+def test_the_small_kind_takes_any_size_and_starts_from_a_common_head():
     kind, common = Small(), Expert("common", Small.name, BODY.labels, 64, "")
     state = head_of(dict(kind.skeleton(common).state_dict()), LENS, BODY.labels)
     module = kind.skeleton(LENS)
@@ -98,7 +96,7 @@ def test_the_small_kind_takes_any_size_and_starts_from_a_common_head() -> None:
     assert kind.convert(state, LENS).keys() == state.keys()
 
 
-def test_what_another_recipe_made_is_missing(tmp_path: Path) -> None:
+def test_what_another_recipe_made_is_missing(tmp_path):
     store = Store(tmp_path)
     assert missing(RULES, store, "mine")
     for expert in RULES.experts.values():
@@ -110,7 +108,7 @@ def test_what_another_recipe_made_is_missing(tmp_path: Path) -> None:
     assert missing(RULES, store, "yours")
 
 
-def test_a_run_is_held_against_the_truth(tmp_path: Path) -> None:
+def test_a_run_is_held_against_the_truth(tmp_path):
     said = [("", "OK"), ("", "NG"), ("", "REVIEW"), ("missing", "NG"), ("cracked", "OK"), ("lifted", "REVIEW")]
     places = [BoardPlace("SN1", f"R{index}", "R0402-10K", defect, (1,)) for index, (defect, _) in enumerate(said)]
     (tmp_path / "images").mkdir()

@@ -10,7 +10,7 @@ from coe.runtime.blob import folded_skeleton
 PAIRS = (("0", "1"), ("2.conv", "2.norm"))
 
 
-def network() -> nn.Module:
+def network():
     inner = nn.Sequential()
     inner.add_module("conv", nn.Conv2d(4, 2, 1))
     inner.add_module("norm", nn.BatchNorm2d(2))

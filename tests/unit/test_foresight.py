@@ -14,7 +14,7 @@ from coe.scheduler.history import ImageView
 RULES = lines.board({"A": 5, "B": 3, "C": 3}, {"a": "x"})
 
 
-def parts_of(components: str) -> list[PlacedPart]:
+def parts_of(components):
     """Return the parts P0, P1, ... of these components."""
     return [PlacedPart(component, f"P{index}") for index, component in enumerate(components)]
 
@@ -22,27 +22,27 @@ def parts_of(components: str) -> list[PlacedPart]:
 class Line:
     """Hands images to a foresight, one each second."""
 
-    def __init__(self, components: str = "") -> None:
-        self.changed: list[str] = []
+    def __init__(self, components=""):
+        self.changed = []
         self.foresight = LineForesight(RULES.router, self.changed.append, {"": parts_of(components)})
         self._images = 0
 
-    def see(self, components: str, serial: str = "S1", at: int = 0) -> None:
+    def see(self, components, serial="S1", at=0):
         """Let the parts from number `at` on come; '-' stands for a part without an image."""
         for index, component in enumerate(components, at):
             if component != "-":
                 self.see_one(component, f"P{index}", serial)
 
-    def see_one(self, component: str, refdes: str, serial: str = "S1") -> None:
+    def see_one(self, component, refdes, serial="S1"):
         request = Request(self._images, component, serial=serial, refdes=refdes)
         self.foresight.arrived(ImageView(request, self._images, float(self._images)))
         self._images += 1
 
-    def places(self) -> dict[str, int | None]:
+    def places(self):
         return {expert: self.foresight.next_place(expert) for expert in "abcx"}
 
 
-def test_a_parts_list_tells_the_next_places_and_a_part_that_is_left_out_is_expected_for_a_while() -> None:
+def test_a_parts_list_tells_the_next_places_and_a_part_that_is_left_out_is_expected_for_a_while():
     line = Line("ABBC")
     assert line.places() == {"a": 0, "b": 1, "c": 3, "x": 0}
     line.changed.clear()
@@ -61,7 +61,7 @@ def test_a_parts_list_tells_the_next_places_and_a_part_that_is_left_out_is_expec
     assert line.places()["c"] == 103 + 1
 
 
-def test_a_board_that_ends_early_is_passed_over_and_without_serials_an_early_part_begins_the_next() -> None:
+def test_a_board_that_ends_early_is_passed_over_and_without_serials_an_early_part_begins_the_next():
     line = Line("ABBC")
     line.see("AB")
     line.see("ABBC", serial="S2")
@@ -72,7 +72,7 @@ def test_a_board_that_ends_early_is_passed_over_and_without_serials_an_early_par
     assert line.foresight.head == 5
 
 
-def test_parts_may_come_in_another_order_and_what_is_not_on_the_list_says_nothing() -> None:
+def test_parts_may_come_in_another_order_and_what_is_not_on_the_list_says_nothing():
     line = Line("ABCA")
     line.see("CA", at=2)
     assert line.places() == {"a": 0, "b": 1, "c": 6, "x": 0}
@@ -87,7 +87,7 @@ def test_parts_may_come_in_another_order_and_what_is_not_on_the_list_says_nothin
     assert line.places() == before
 
 
-def test_the_pace_is_that_of_the_images_and_serials_that_come_again_are_other_boards() -> None:
+def test_the_pace_is_that_of_the_images_and_serials_that_come_again_are_other_boards():
     for times_s in (
         [float(image) for image in range(40)],
         [4.0 * (image // 4) for image in range(40)],
@@ -106,7 +106,7 @@ def test_the_pace_is_that_of_the_images_and_serials_that_come_again_are_other_bo
         assert line.foresight.head % 180 == 1
 
 
-def test_another_product_is_foreseen_no_more_and_much_later_parts_are_the_same_board() -> None:
+def test_another_product_is_foreseen_no_more_and_much_later_parts_are_the_same_board():
     line = Line("A" * 50 + "B" * 50)
     line.see("C" * 40)
     assert not line.foresight.foresees()
@@ -121,7 +121,7 @@ def test_another_product_is_foreseen_no_more_and_much_later_parts_are_the_same_b
     assert line.foresight.head == 600
 
 
-def test_the_order_is_learned_from_the_board_before_of_which_images_may_come_late() -> None:
+def test_the_order_is_learned_from_the_board_before_of_which_images_may_come_late():
     line = Line()
     line.see("ABBC")
     assert not line.foresight.foresees()
@@ -140,7 +140,7 @@ def test_the_order_is_learned_from_the_board_before_of_which_images_may_come_lat
     assert line.foresight.head == 3
 
 
-def test_a_learned_order_survives_parts_that_are_left_out_and_exchanged() -> None:
+def test_a_learned_order_survives_parts_that_are_left_out_and_exchanged():
     chance, order, learned = random.Random(7), LearnedOrder(), parts_of("ABC" * 60)
     for _ in range(6):
         here = [part for part in learned if chance.random() > 0.02]
@@ -155,7 +155,7 @@ def test_a_learned_order_survives_parts_that_are_left_out_and_exchanged() -> Non
     assert sum(abs(right[part.refdes][1] - index) for index, part in enumerate(known)) < 10 * len(learned)
 
 
-def test_where_the_last_boards_differ_the_next_may_have_either_and_an_exception_is_forgotten() -> None:
+def test_where_the_last_boards_differ_the_next_may_have_either_and_an_exception_is_forgotten():
     line = Line()
     line.see("BBBB")
     line.see("BCBB", serial="S2")
@@ -178,7 +178,7 @@ def test_where_the_last_boards_differ_the_next_may_have_either_and_an_exception_
     assert line.places()["c"] is None
 
 
-def test_parts_that_come_no_more_are_forgotten_as_is_another_product_and_names_without_end() -> None:
+def test_parts_that_come_no_more_are_forgotten_as_is_another_product_and_names_without_end():
     order = LearnedOrder()
     for board in ("ABC", "AB-", "AB-"):
         for part, component in zip(parts_of(board), board, strict=True):
@@ -201,7 +201,7 @@ def test_parts_that_come_no_more_are_forgotten_as_is_another_product_and_names_w
 
 
 @given(st.text("ABC", min_size=1, max_size=12), st.integers(1, 4), st.data())
-def test_in_order_the_places_are_those_of_the_list(components: str, boards: int, data: st.DataObject) -> None:
+def test_in_order_the_places_are_those_of_the_list(components, boards, data):
     line, all_parts = Line(components), components * (boards + 1)
     seen = data.draw(st.integers(0, len(components) * boards))
     for place in range(seen):
@@ -214,7 +214,7 @@ def test_in_order_the_places_are_those_of_the_list(components: str, boards: int,
 
 
 @given(st.lists(st.tuples(st.sampled_from("ABC"), st.integers(0, 12), st.sampled_from(["", "S1", "S2", "S3"]))))
-def test_whatever_comes_the_books_hold(images: list[tuple[str, int, str]]) -> None:
+def test_whatever_comes_the_books_hold(images):
     for line in (Line("ABCAB"), Line()):
         for component, index, serial in images:
             line.see_one(component, f"P{index}" if index < 10 else "", serial)
@@ -224,7 +224,7 @@ def test_whatever_comes_the_books_hold(images: list[tuple[str, int, str]]) -> No
                 assert until == max(1, place + 1 - line.foresight.head)
 
 
-def test_boards_of_a_panel_come_part_by_part_and_no_form_of_serials_costs_more() -> None:
+def test_boards_of_a_panel_come_part_by_part_and_no_form_of_serials_costs_more():
     """Ten boards whose images take turns have the same places, and cost no more than boards one after another."""
     for line, begins in ((Line("ABC" * 20), 120), (Line(), 69)):
         for panel in range(3):

@@ -1,7 +1,5 @@
 """A reference from pictures of good parts: the median, the spread, and what is left out."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from golden_parts import bad, moved, noisy, part
@@ -10,14 +8,14 @@ from coe.errors import ConfigError, StoreError
 from coe.learn import golden_reference
 from coe.learn.golden_reference import learn
 from coe.pictures.decoding import decode
-from coe.store.reference_reader import EncodedReference, ReferenceManifest
+from coe.store.reference_reader import EncodedReference
 from coe.store.references import NewReference, References
 from coe.store.store import Store
 
 PART = part(1)
 
 
-def test_one_picture_is_its_own_reference_and_a_bad_one_that_is_not_told_apart_changes_nothing() -> None:
+def test_one_picture_is_its_own_reference_and_a_bad_one_that_is_not_told_apart_changes_nothing():
     spot = PART.copy()
     spot[100:102, 100:102] = 255
     for pictures in ({"a": PART}, {"spot": spot} | {str(seed): PART for seed in range(5)}):
@@ -27,7 +25,7 @@ def test_one_picture_is_its_own_reference_and_a_bad_one_that_is_not_told_apart_c
         assert (learned.images, dict(learned.left_out)) == (len(pictures), {})
 
 
-def test_noise_becomes_the_spread_and_many_large_pictures_are_learnt_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_becomes_the_spread_and_many_large_pictures_are_learnt_in_bands(monkeypatch):
     learned = learn({str(seed): noisy(PART, seed, levels=6) for seed in range(9)})
     assert np.abs(learned.image.astype(int) - PART).mean() < 3
     assert 8 < learned.spread.mean() < 30, "about three median deviations of the channel that differs most"
@@ -44,7 +42,7 @@ def test_noise_becomes_the_spread_and_many_large_pictures_are_learnt_in_bands(mo
     assert np.array_equal(bands.spread, whole.spread)
 
 
-def test_good_parts_that_lie_a_little_askew_stay_and_a_bad_part_among_them_does_not() -> None:
+def test_good_parts_that_lie_a_little_askew_stay_and_a_bad_part_among_them_does_not():
     chance = np.random.default_rng(0)
     pictures = {
         str(seed): moved(noisy(PART, seed), *map(float, chance.uniform((-3, -3, -0.5), (3, 3, 0.5))))
@@ -56,7 +54,7 @@ def test_good_parts_that_lie_a_little_askew_stay_and_a_bad_part_among_them_does_
 
 
 @pytest.mark.parametrize("place", range(5))
-def test_a_bad_part_among_good_ones_is_left_out_wherever_it_stands(place: int) -> None:
+def test_a_bad_part_among_good_ones_is_left_out_wherever_it_stands(place):
     pictures = {str(seed): noisy(PART, seed) for seed in range(5)}
     pictures[str(place)] = bad(pictures[str(place)])
     learned = learn(pictures)
@@ -66,7 +64,7 @@ def test_a_bad_part_among_good_ones_is_left_out_wherever_it_stands(place: int) -
 
 
 @pytest.mark.parametrize("others", [{}, {"other": part(7)}])
-def test_two_pictures_that_differ_make_no_reference(others: dict[str, np.ndarray]) -> None:
+def test_two_pictures_that_differ_make_no_reference(others):
     """One of them is bad, and its defect would pass as the spread of good parts: it would be OK from then on."""
     pictures = {"a": noisy(PART, 0), "b": bad(noisy(PART, 1)), **others}
     with pytest.raises(ConfigError, match=r"'a' and 'b' differ at \d+ pixels"):
@@ -74,7 +72,7 @@ def test_two_pictures_that_differ_make_no_reference(others: dict[str, np.ndarray
     assert learn({"a": noisy(PART, 0), "b": noisy(PART, 1), **others}).images == 2
 
 
-def test_another_part_or_shape_is_left_out_and_nothing_alike_makes_no_reference() -> None:
+def test_another_part_or_shape_is_left_out_and_nothing_alike_makes_no_reference():
     learned = learn({"other": part(7), "cut": PART[:90], **{str(seed): noisy(PART, seed) for seed in range(4)}})
     assert learned.images == 4
     assert learned.left_out["other"].startswith("does not fit '")
@@ -86,7 +84,7 @@ def test_another_part_or_shape_is_left_out_and_nothing_alike_makes_no_reference(
 
 
 @pytest.mark.parametrize(("alike", "others", "made"), [(3, 12, False), (3, 4, False), (4, 4, True)])
-def test_the_fewer_are_left_out_and_never_most(alike: int, others: int, made: bool) -> None:
+def test_the_fewer_are_left_out_and_never_most(alike, others, made):
     pictures = {f"alike-{seed}": noisy(PART, seed) for seed in range(alike)}
     pictures |= {f"other-{seed}": part(seed) for seed in range(10, 10 + others)}
     if made:
@@ -96,7 +94,7 @@ def test_the_fewer_are_left_out_and_never_most(alike: int, others: int, made: bo
         learn(pictures)
 
 
-def test_a_stored_reference_comes_back_whole(tmp_path: Path) -> None:
+def test_a_stored_reference_comes_back_whole(tmp_path):
     references = References(Store(tmp_path))
     learned = learn({str(seed): noisy(PART, seed) for seed in range(3)})
     assert references.ids() == []
@@ -121,7 +119,7 @@ def test_a_stored_reference_comes_back_whole(tmp_path: Path) -> None:
         (lambda folder: folder.rename(folder.with_name("U2")), "no reference 'b/U1'"),
     ],
 )
-def test_a_damaged_reference_is_refused(tmp_path: Path, damage: object, sentence: str) -> None:
+def test_a_damaged_reference_is_refused(tmp_path, damage, sentence):
     references = References(Store(tmp_path))
     references.put("b/U1", NewReference(EncodedReference(b"x", b"y"), 1, 1, 1))
     damage(tmp_path / "references" / "b" / "U1")
@@ -129,11 +127,11 @@ def test_a_damaged_reference_is_refused(tmp_path: Path, damage: object, sentence
         references.read(references.manifest("b/U1"))
 
 
-def test_a_reference_that_is_replaced_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+def test_a_reference_that_is_replaced_while_it_is_read_is_read_again(tmp_path):
     class Slow(References):
         """Another process is quicker: it replaces the first version before that is read."""
 
-        def read(self, manifest: ReferenceManifest) -> EncodedReference:
+        def read(self, manifest):
             if manifest.version == 1:
                 References(Store(tmp_path)).put("b/U1", NewReference(EncodedReference(b"new", b"new"), 1, 1, 1))
             return super().read(manifest)
@@ -145,7 +143,7 @@ def test_a_reference_that_is_replaced_while_it_is_read_is_read_again(tmp_path: P
         Slow(Store(tmp_path)).load("b/U1")
 
 
-def test_a_copied_or_pointing_manifest_is_refused(tmp_path: Path) -> None:
+def test_a_copied_or_pointing_manifest_is_refused(tmp_path):
     references = References(Store(tmp_path))
     references.put("b/U1", NewReference(EncodedReference(b"x", b"y"), 1, 1, 1))
     folder = tmp_path / "references" / "b"

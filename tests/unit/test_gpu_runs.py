@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 import time
-from pathlib import Path
 
 import pages
 import psutil
@@ -21,7 +20,7 @@ COMMANDS = re.findall(r"""coe-(\w+)"; \w+\(\)' (.*?) >> no/such/log.txt""", SHOW
 
 
 @pytest.mark.parametrize(("tool", "arguments"), COMMANDS)
-def test_each_command_is_understood(tool: str, arguments: str) -> None:
+def test_each_command_is_understood(tool, arguments):
     words = shlex.split(arguments)
     group = typer.main.get_command(importlib.import_module(MODULES[tool]).app)
     while hasattr(group, "commands"):
@@ -29,7 +28,7 @@ def test_each_command_is_understood(tool: str, arguments: str) -> None:
     group.make_context(tool, words)
 
 
-def made(folder: Path, code: str, *steps: str) -> subprocess.Popen[str]:
+def made(folder, code, *steps):
     """Make the steps with a shell script in the place of Python."""
     stub = folder / "python"
     stub.write_text(f"#!/bin/sh\n{code}\n", encoding="ascii")
@@ -38,7 +37,7 @@ def made(folder: Path, code: str, *steps: str) -> subprocess.Popen[str]:
     return subprocess.Popen(words, cwd=pages.ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
-def test_what_succeeded_is_not_run_again_and_a_step_waits_for_the_one_it_needs(tmp_path: Path) -> None:
+def test_what_succeeded_is_not_run_again_and_a_step_waits_for_the_one_it_needs(tmp_path):
     fails = 'case "$*" in *cycles*|*synth*board\\ A*) exit 3;; esac'
     first, _ = made(tmp_path, fails).communicate()
     assert [name in first.split() for name in ("A-synth", "A-line-mixed", "B-line-mixed")] == [True, False, True]
@@ -51,7 +50,7 @@ def test_what_succeeded_is_not_run_again_and_a_step_waits_for_the_one_it_needs(t
     assert (again.returncode, named.returncode) == (2, 0)
 
 
-def test_without_a_gpu_nothing_is_run(tmp_path: Path) -> None:
+def test_without_a_gpu_nothing_is_run(tmp_path):
     made(tmp_path, "", "A-synth").communicate()
     (tmp_path / "A-synth.tried").unlink()
     runs = made(tmp_path, "exit 1")
@@ -60,7 +59,7 @@ def test_without_a_gpu_nothing_is_run(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.tried"))
 
 
-def test_a_step_ends_with_the_runs_and_was_not_tried(tmp_path: Path) -> None:
+def test_a_step_ends_with_the_runs_and_was_not_tried(tmp_path):
     runs = made(tmp_path, f'case "$*" in *pytest*) echo $$ > {tmp_path}/pid; exec sleep 600;; esac', "tests")
     pid = tmp_path / "pid"
     while not (pid.exists() and pid.read_text()):

@@ -10,7 +10,7 @@ from lines import board
 from thorough import THOROUGH
 
 from coe.board.union import Member, union
-from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement
+from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds
 from coe.cluster.decisions.head import ClusterHead
 from coe.cluster.decisions.head_events import (
     BoxJoined,
@@ -18,8 +18,6 @@ from coe.cluster.decisions.head_events import (
     ExpertsMoved,
     ExpertsReported,
     GiveRules,
-    HeadEvent,
-    Order,
     Release,
     SendStage,
     StageDone,
@@ -39,25 +37,25 @@ NEEDS = [ExpertNeeds(expert, 10, {"": 0.1}, 0.1, 1.0) for expert in RULES.expert
 LOAD = Failure(FailureKind.LOAD, "the disk is broken")
 
 
-def homes_on(boxes: list[str], before: ExpertPlacement | None = None) -> ExpertPlacement:
+def homes_on(boxes, before=None):
     return place_experts(NEEDS, [BoxBudget(box, 20) for box in boxes], before=before)
 
 
 class Boxes:
     """Boxes that answer when they are told to, and what the head ordered."""
 
-    def __init__(self, placement: ExpertPlacement) -> None:
+    def __init__(self, placement):
         self.alive = list(placement.held)
         self.placement = placement
         self.head = ClusterHead(
             RULES.router, ReplicaRouting(0.0), placement, [BoxView(box, PRICES) for box in self.alive]
         )
-        self.open: dict[int, SendStage] = {}
-        self.answers: list[Reply] = []
-        self.images: Counter[tuple[str, int]] = Counter()
-        self.here: set[tuple[str, int]] = set()
+        self.open = {}
+        self.answers = []
+        self.images = Counter()
+        self.here = set()
 
-    def tell(self, event: HeadEvent) -> list[Order]:
+    def tell(self, event):
         orders = self.head.handle(event, 0.0)
         for order in orders:
             match order:
@@ -75,11 +73,11 @@ class Boxes:
         self.head.check()
         return orders
 
-    def answer(self, stage_id: int, label: str = "ok") -> list[Order]:
+    def answer(self, stage_id, label="ok"):
         stage = self.open.pop(stage_id)
         return self.tell(StageDone(stage_id, Finding(stage.request.component, "fp32", label, 1.0)))
 
-    def lose(self, box: str, *, crashed: bool = False) -> None:
+    def lose(self, box, *, crashed=False):
         self.alive.remove(box)
         lost = [id for id, stage in self.open.items() if stage.box == box]
         self.here = {place for place in self.here if place[0] != box}
@@ -92,18 +90,18 @@ class Boxes:
             assert self.tell(StageDone(id, Finding("a", "fp32", "bad", 1.0))) == []
         self.move()
 
-    def move(self) -> None:
+    def move(self):
         if self.alive:
             self.placement = homes_on(self.alive, self.placement)
             self.tell(ExpertsMoved(self.placement))
 
-    def finish(self) -> None:
+    def finish(self):
         while self.open:
             self.answer(next(iter(self.open)))
         self.head.check(idle=True)
 
 
-def test_a_box_gets_the_name_of_the_image_and_one_that_nobody_knows_is_lost_without_consequence() -> None:
+def test_a_box_gets_the_name_of_the_image_and_one_that_nobody_knows_is_lost_without_consequence():
     boxes = Boxes(homes_on(["one"]))
     boxes.tell(Arrived(Request(7, "A", "left.png")))
     boxes.tell(Arrived(Request(8, "B")))
@@ -115,7 +113,7 @@ def test_a_box_gets_the_name_of_the_image_and_one_that_nobody_knows_is_lost_with
         boxes.head.check(idle=True)
 
 
-def test_stages_follow_each_other_over_boxes_and_the_image_comes_once() -> None:
+def test_stages_follow_each_other_over_boxes_and_the_image_comes_once():
     boxes = Boxes(homes_on(["one", "two"]))
     boxes.tell(Arrived(Request(7, "A")))
     (first,) = boxes.open.values()
@@ -130,7 +128,7 @@ def test_stages_follow_each_other_over_boxes_and_the_image_comes_once() -> None:
     assert not boxes.here
 
 
-def test_on_a_box_two_boards_of_one_serial_are_due_by_themselves() -> None:
+def test_on_a_box_two_boards_of_one_serial_are_due_by_themselves():
     both = union([Member(key, RULES, RULES.experts) for key in ("left", "right")])
     placement = homes_on(["one"])
     head = ClusterHead(both.router, ReplicaRouting(0.0), placement, [BoxView("one", PRICES)])
@@ -148,8 +146,8 @@ def test_on_a_box_two_boards_of_one_serial_are_due_by_themselves() -> None:
 
 @pytest.mark.parametrize(("failure", "boxes_tried"), [(LOAD, 2), (Failure(FailureKind.IMAGE, "cut off"), 1)])
 def test_a_stage_that_a_box_cannot_load_goes_to_another_and_a_picture_that_is_to_blame_is_tried_once(
-    failure: Failure, boxes_tried: int
-) -> None:
+    failure, boxes_tried
+):
     boxes = Boxes(homes_on(["one", "two"]))
     boxes.tell(Arrived(Request(0, "B")))
     tried = set()
@@ -161,12 +159,12 @@ def test_a_stage_that_a_box_cannot_load_goes_to_another_and_a_picture_that_is_to
     assert [answer.result.failure for answer in boxes.answers] == [failure]
 
 
-def holder(boxes: Boxes, request_id: int) -> str:
+def holder(boxes, request_id):
     """Return the box that has an image, or "" if it is held back."""
     return next((stage.box for stage in boxes.open.values() if stage.request_id == request_id), "")
 
 
-def test_an_image_that_crashes_boxes_ends_two_of_them_and_costs_no_other_image_its_verdict() -> None:
+def test_an_image_that_crashes_boxes_ends_two_of_them_and_costs_no_other_image_its_verdict():
     boxes = Boxes(homes_on([f"box{number}" for number in range(6)]))
     for number in range(40):
         boxes.tell(Arrived(Request(number, "B")))
@@ -186,7 +184,7 @@ def test_an_image_that_crashes_boxes_ends_two_of_them_and_costs_no_other_image_i
     assert {result.verdict for result in said.values()} == {Verdict.OK}
 
 
-def test_suspects_go_to_a_box_one_at_a_time_and_a_machine_that_dies_makes_no_image_one() -> None:
+def test_suspects_go_to_a_box_one_at_a_time_and_a_machine_that_dies_makes_no_image_one():
     boxes = Boxes(homes_on(["one", "two"]))
     for number in range(6):
         boxes.tell(Arrived(Request(number, "B")))
@@ -209,7 +207,7 @@ def test_suspects_go_to_a_box_one_at_a_time_and_a_machine_that_dies_makes_no_ima
     assert [answer.result.verdict for answer in boxes.answers] == [Verdict.OK] * 6
 
 
-def test_an_image_after_which_devices_are_lost_is_answered_after_the_second() -> None:
+def test_an_image_after_which_devices_are_lost_is_answered_after_the_second():
     boxes, lost = Boxes(homes_on(["one", "two", "three"])), Failure(FailureKind.DEVICE, "cuda:0 was lost")
     boxes.tell(Arrived(Request(0, "A")))
     tried = []
@@ -222,7 +220,7 @@ def test_an_image_after_which_devices_are_lost_is_answered_after_the_second() ->
     assert [answer.result.failure for answer in boxes.answers] == [lost]
 
 
-def test_without_any_box_or_without_a_home_for_an_expert_images_are_answered_and_say_so() -> None:
+def test_without_any_box_or_without_a_home_for_an_expert_images_are_answered_and_say_so():
     boxes = Boxes(homes_on(["one"]))
     boxes.tell(Arrived(Request(0, "A")))
     boxes.lose("one")
@@ -234,7 +232,7 @@ def test_without_any_box_or_without_a_home_for_an_expert_images_are_answered_and
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
-def test_stages_whose_boxes_are_all_lost_wait_for_other_homes_or_the_end(is_stopped: bool) -> None:
+def test_stages_whose_boxes_are_all_lost_wait_for_other_homes_or_the_end(is_stopped):
     boxes = Boxes(homes_on(["one", "two", "three"]))
     boxes.tell(Arrived(Request(0, "B")))
     for box in boxes.placement.of("b"):
@@ -252,7 +250,7 @@ def test_stages_whose_boxes_are_all_lost_wait_for_other_homes_or_the_end(is_stop
     assert [answer.result.verdict for answer in boxes.answers] == [Verdict.OK]
 
 
-def test_a_box_that_joins_gets_rules_before_stages() -> None:
+def test_a_box_that_joins_gets_rules_before_stages():
     boxes = Boxes(homes_on(["one"]))
     boxes.tell(Arrived(Request(0, "B")))
     assert boxes.tell(ExpertsMoved(boxes.placement)) == [GiveRules("one", frozenset({"b"}))], (
@@ -281,7 +279,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(max_examples=75 * THOROUGH, deadline=None)
-def test_every_image_has_exactly_one_answer_and_comes_to_a_box_once(steps: list[tuple[str, int | str]]) -> None:
+def test_every_image_has_exactly_one_answer_and_comes_to_a_box_once(steps):
     boxes, images, names = Boxes(homes_on(["one", "two", "three"])), 0, 3
     for what, which in steps:
         if what == "image":
@@ -308,7 +306,7 @@ def test_every_image_has_exactly_one_answer_and_comes_to_a_box_once(steps: list[
     assert sorted(answer.result.request.id for answer in boxes.answers) == list(range(images))
 
 
-def test_once_it_is_stopped_no_stage_is_sent_and_each_image_is_answered_suspects_too() -> None:
+def test_once_it_is_stopped_no_stage_is_sent_and_each_image_is_answered_suspects_too():
     boxes = Boxes(homes_on(["one", "two"]))
     for number in range(3):
         boxes.tell(Arrived(Request(number, "A")))

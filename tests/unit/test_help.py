@@ -1,11 +1,9 @@
 """Help texts: each command shows one example, and the command reads it."""
 
 import shlex
-from typing import Any
 
 import pytest
 import typer
-from tiny_line import Call
 
 from coe.cli import board_command, experts_command, inspect, profile_command
 from coe.lab.cli import bench
@@ -21,22 +19,22 @@ APPLICATIONS = {
 }
 
 
-def commands() -> list[tuple[str, Any]]:
+def commands():
     """Return all commands by the words that call them."""
-    listed: list[tuple[str, Any]] = []
+    listed = []
     for name, module in APPLICATIONS.items():
-        command: Any = typer.main.get_command(module.app)
+        command = typer.main.get_command(module.app)
         listed += _inside(name, command)
     return listed
 
 
-def _inside(name: str, command: Any) -> list[tuple[str, Any]]:
+def _inside(name, command):
     parts = getattr(command, "commands", None)
     return [one for part in parts for one in _inside(f"{name} {part}", parts[part])] if parts else [(name, command)]
 
 
 @pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])
-def test_each_command_shows_one_example_that_it_reads(name: str, command: Any) -> None:
+def test_each_command_shows_one_example_that_it_reads(name, command):
     examples = [line.strip() for line in command.help.splitlines() if line.strip().startswith("Example:")]
 
     assert len(examples) == 1
@@ -46,7 +44,7 @@ def test_each_command_shows_one_example_that_it_reads(name: str, command: Any) -
 
 
 @pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])
-def test_help_cuts_no_flag_and_no_sentence_off(name: str, command: Any) -> None:
+def test_help_cuts_no_flag_and_no_sentence_off(name, command):
     text = "".join(command.get_help(command.make_context(name, [], resilient_parsing=True)).split())
 
     shown = [option for option in command.params if not option.hidden]
@@ -58,7 +56,7 @@ def test_help_cuts_no_flag_and_no_sentence_off(name: str, command: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["coe-bench", "coe-board", "coe-experts", "coe-serve"])
-def test_the_list_of_commands_has_whole_sentences(name: str, call: Call) -> None:
+def test_the_list_of_commands_has_whole_sentences(name, call):
     text = "".join(call("--help", command=APPLICATIONS[name]).out.split())
 
     first = [command.help.partition("\n\n")[0] for words, command in commands() if words.rpartition(" ")[0] == name]
@@ -66,20 +64,20 @@ def test_the_list_of_commands_has_whole_sentences(name: str, call: Call) -> None
 
 
 @pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])
-def test_each_option_is_explained(name: str, command: Any) -> None:
+def test_each_option_is_explained(name, command):
     silent = [option.name for option in command.params if not getattr(option, "help", None) and option.name != "help"]
 
     assert silent == []
 
 
 @pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])
-def test_each_option_is_in_small_letters_whatever_typer_makes_of_a_metavar(name: str, command: Any) -> None:
+def test_each_option_is_in_small_letters_whatever_typer_makes_of_a_metavar(name, command):
     flags = [flag for option in command.params for flag in (*option.opts, *option.secondary_opts)]
 
     assert flags == [flag.lower() for flag in flags]
 
 
-def test_rare_options_are_shown_on_request(call: Call) -> None:
+def test_rare_options_are_shown_on_request(call):
     usual, all_ = call("--help", command=inspect), call("--help-all", command=inspect)
     assert (usual.status, all_.status) == (0, 0)
     assert ("--strategy" in usual.out, "--strategy" in all_.out) == (False, True)

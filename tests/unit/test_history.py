@@ -5,11 +5,10 @@ import random
 import pytest
 from lines import board
 
-from coe.core import Finding
 from coe.scheduler import demand
 from coe.scheduler.costs import Cost
 from coe.scheduler.demand import Demand
-from coe.scheduler.history import HistoryWatcher, ImageView
+from coe.scheduler.history import HistoryWatcher
 from coe.testing import VirtualLine, pools_of
 
 COST = Cost(per_image_s=0.5, base_s=0.5, load_s=1.0, weights_bytes=10, activation_bytes=1)
@@ -18,22 +17,22 @@ COST = Cost(per_image_s=0.5, base_s=0.5, load_s=1.0, weights_bytes=10, activatio
 class Diary(HistoryWatcher):
     """Writes down what it is told, with the findings that the image has at that moment."""
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
+    def __init__(self):
+        self.lines = []
 
-    def arrived(self, image: ImageView) -> None:
+    def arrived(self, image):
         self.lines.append(f"{image.request.refdes} came to place {image.place} at {image.arrived_s:g} s")
 
-    def found(self, image: ImageView, finding: Finding) -> None:
+    def found(self, image, finding):
         labels = [f"{each.expert}={each.label}" for each in image.findings.values()]
         assert image.findings[finding.expert] is finding
         self.lines.append(f"{image.request.refdes}: {', '.join(labels)}")
 
-    def answered(self, image: ImageView) -> None:
+    def answered(self, image):
         self.lines.append(f"{image.request.refdes} answered")
 
 
-def test_a_watcher_is_told_of_each_image_and_finding() -> None:
+def test_a_watcher_is_told_of_each_image_and_finding():
     line = VirtualLine(board({"A": 5}, {"a": "x"}), {"a": COST, "x": COST}, pools_of(1, 30, 8), strategy="late-binding")
     history, diary = line.controller.history, Diary()
     history.watch(diary)
@@ -56,7 +55,7 @@ def test_a_watcher_is_told_of_each_image_and_finding() -> None:
 SHARES = {"a": 0.9, "b": 0.1, "c": 0.5}
 
 
-def usage_after(images: int) -> dict[str, float]:
+def usage_after(images):
     counted, chance = Demand(dict.fromkeys(SHARES, 0.5), {name: {} for name in SHARES}), random.Random(0)
     for _ in range(images):
         counted.arrived()
@@ -68,7 +67,7 @@ def usage_after(images: int) -> dict[str, float]:
     return {name: counted.usage(name) for name in SHARES}
 
 
-def test_weights_stay_finite_for_years_and_usage_comes_near_the_share_of_images(monkeypatch) -> None:
+def test_weights_stay_finite_for_years_and_usage_comes_near_the_share_of_images(monkeypatch):
     counted = Demand({"a": 0.5}, {"a": {}})
     for _ in range(200_000):
         counted.arrived()

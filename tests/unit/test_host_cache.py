@@ -7,14 +7,14 @@ from coe.scheduler.host_cache import HostCache, Passage
 from coe.scheduler.plan import CacheSpec
 
 
-def fetched(cache: HostCache, expert: str, size: int) -> Passage:
+def fetched(cache, expert, size):
     """Let a load of an expert begin and end."""
     passage = cache.fetch(expert, size)
     cache.landed(expert)
     return passage
 
 
-def test_a_copy_stays_until_room_is_needed_and_what_is_larger_or_filled_drives_nothing_out() -> None:
+def test_a_copy_stays_until_room_is_needed_and_what_is_larger_or_filled_drives_nothing_out():
     cache = HostCache(CacheSpec(capacity_bytes=10))
     assert [fetched(cache, expert, 4).source for expert in "abab"] == [Tier.DISK, Tier.DISK, Tier.HOST, Tier.HOST]
     assert fetched(cache, "a", 4) == Passage(Tier.HOST)
@@ -41,7 +41,7 @@ def test_a_copy_stays_until_room_is_needed_and_what_is_larger_or_filled_drives_n
     assert len(cache) == 1
 
 
-def test_a_cache_that_demotes_holds_what_the_devices_do_not() -> None:
+def test_a_cache_that_demotes_holds_what_the_devices_do_not():
     cache = HostCache(CacheSpec(10, frozenset({"cuda"}), demotes=True))
     assert [cache.serves(device) for device in ("cuda", "cpu")] == [True, False]
     # On its way up a copy stays as long as nobody needs the room.
@@ -58,7 +58,7 @@ def test_a_cache_that_demotes_holds_what_the_devices_do_not() -> None:
 
 
 @pytest.mark.parametrize("source", Tier)
-def test_a_copy_that_a_load_counts_on_is_not_dropped_before_that_has_ended(source: Tier) -> None:
+def test_a_copy_that_a_load_counts_on_is_not_dropped_before_that_has_ended(source):
     cache = HostCache(CacheSpec(8, frozenset({"cuda"}), demotes=True))
     if source is Tier.HOST:
         cache.leave("a", 4)
@@ -75,7 +75,7 @@ def test_a_copy_that_a_load_counts_on_is_not_dropped_before_that_has_ended(sourc
     cache.check(idle=True)
 
 
-def test_among_filled_copies_the_least_likely_leaves_first_but_never_one_that_is_being_read() -> None:
+def test_among_filled_copies_the_least_likely_leaves_first_but_never_one_that_is_being_read():
     cache = HostCache(CacheSpec(12, frozenset({"cuda"}), demotes=True))
     cache.leave("left", 4)
     for expert in ("likely", "unlikely"):

@@ -6,7 +6,6 @@ import stat
 import struct
 import warnings
 import zlib
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +21,6 @@ from thorough import THOROUGH
 
 from coe.errors import ImageError, UnsupportedImage
 from coe.pictures import decoding
-from coe.pictures.array_images import Order
 from coe.pictures.decoding import decode
 from coe.pictures.exif import SeenSize, seen_size
 from coe.pictures.formats import pixels_in
@@ -34,17 +32,17 @@ SMOOTH = cv2.GaussianBlur(RGB, (7, 7), 0)
 WIDE = RGB.astype(np.uint16) * 257
 
 
-def saved(picture: Image.Image, form: str, **options: object) -> bytes:
+def saved(picture, form, **options):
     data = io.BytesIO()
     picture.save(data, form, **options)
     return data.getvalue()
 
 
-def encode(form: str, mode: str = "RGB", **options: object) -> bytes:
+def encode(form, mode="RGB", **options):
     return saved(Image.fromarray(SMOOTH).convert(mode), form, **options)
 
 
-def by_opencv(extension: str, pixels: np.ndarray) -> bytes:
+def by_opencv(extension, pixels):
     return bytes(cv2.imencode(extension, pixels)[1].tobytes())
 
 
@@ -76,18 +74,18 @@ QUIET = [name for name in FILES if not name.startswith("tiff ") or name == "tiff
 
 
 @pytest.fixture(params=sorted(FILES))
-def file(request: pytest.FixtureRequest) -> bytes:
+def file(request):
     return FILES[request.param]
 
 
-def test_every_format_gives_rgb_bytes(file: bytes) -> None:
+def test_every_format_gives_rgb_bytes(file):
     pixels = decode(file)
     assert (pixels.shape, pixels.dtype) == ((HEIGHT, WIDTH, 3), np.uint8)
     assert pixels.flags.c_contiguous
     assert pixels.flags.writeable
 
 
-def test_every_truncation_is_an_error(file: bytes, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_truncation_is_an_error(file, capfd):
     for end in range(0, len(file), 1 if len(file) < 1500 else 7):
         with pytest.raises(ImageError):
             decode(file[:end])
@@ -105,7 +103,7 @@ def test_every_truncation_is_an_error(file: bytes, capfd: pytest.CaptureFixture[
         st.tuples(st.one_of(st.integers(0, 120), st.integers(0, 10_000)), st.integers(1, 255)), min_size=1, max_size=6
     ),
 )
-def test_damage_gives_a_picture_or_an_image_error(name: str, keep: int, flips: list[tuple[int, int]]) -> None:
+def test_damage_gives_a_picture_or_an_image_error(name, keep, flips):
     data = bytearray(FILES[name][: 8 + keep])
     for at, bits in flips:
         data[at % len(data)] ^= bits
@@ -124,14 +122,14 @@ def test_damage_gives_a_picture_or_an_image_error(name: str, keep: int, flips: l
 @given(
     st.binary(max_size=200), st.sampled_from([b"", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"BM", b"II*\0", b"MM\0+"])
 )
-def test_noise_is_an_image_error(noise: bytes, magic: bytes) -> None:
+def test_noise_is_an_image_error(noise, magic):
     with pytest.raises(ImageError):
         decode(magic + noise)
 
 
 @pytest.mark.parametrize("tag", [256, 257, 258, 259, 262, 273, 277, 278, 279])
 @pytest.mark.parametrize("kind", [0, 2, 5, 6, 8, 9, 11, 77])
-def test_a_tiff_whose_tag_has_another_type_gives_its_pixels_or_is_refused(tag: int, kind: int) -> None:
+def test_a_tiff_whose_tag_has_another_type_gives_its_pixels_or_is_refused(tag, kind):
     """tifffile passes over a tag of an unknown type, and takes what is usual for it."""
     data = bytearray(tiff("<", 1, 16, 1, GREY16.tobytes()))
     whole = decode(bytes(data))
@@ -142,7 +140,7 @@ def test_a_tiff_whose_tag_has_another_type_gives_its_pixels_or_is_refused(tag: i
 
 
 @pytest.mark.parametrize("change", [lambda entry: bytes(12), lambda entry: entry[:2] + b"\x4d" + entry[3:]])
-def test_a_tiff_that_lost_a_tag_is_refused(change: Callable[[bytes], bytes]) -> None:
+def test_a_tiff_that_lost_a_tag_is_refused(change):
     """Without its predictor, a picture is one of differences; tifffile would pass over what stands there."""
     predictor = struct.pack("<HHII", 317, 3, 1, 2)
     data = tiff("<", 1, 16, 1, GREY16.tobytes(), predictor)
@@ -153,17 +151,17 @@ def test_a_tiff_that_lost_a_tag_is_refused(change: Callable[[bytes], bytes]) -> 
         decode(tiff("<", 1, 16, 1, GREY16.tobytes(), predictor + predictor))
 
 
-def changed(form: str, at: int, code: str, *values: int) -> bytes:
+def changed(form, at, code, *values):
     data = bytearray(encode(form))
     struct.pack_into(code, data, at, *values)
     return bytes(data)
 
 
-def png_chunk(name: bytes, body: bytes) -> bytes:
+def png_chunk(name, body):
     return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
 
 
-def bomb_png(side: int) -> bytes:
+def bomb_png(side):
     header = png_chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0))
     return b"\x89PNG\r\n\x1a\n" + header + png_chunk(b"IDAT", zlib.compress(bytes(100))) + png_chunk(b"IEND", b"")
 
@@ -193,19 +191,19 @@ for form in ("PNG", "JPEG", "BMP", "TIFF"):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_whole_picture_of_a_sound_size_is_refused_by_its_reason(name: str) -> None:
+def test_what_is_no_whole_picture_of_a_sound_size_is_refused_by_its_reason(name):
     data, says = REFUSED[name]
     with pytest.raises(ImageError, match=says):
         decode(data)
 
 
-def test_the_limit_is_a_parameter() -> None:
+def test_the_limit_is_a_parameter():
     assert decode(PNG, limit_pixels=WIDTH * HEIGHT).shape == (HEIGHT, WIDTH, 3)
     with pytest.raises(ImageError, match="over the limit"):
         decode(PNG, limit_pixels=WIDTH * HEIGHT - 1)
 
 
-def test_a_transparent_palette_lies_over_white_and_of_several_pages_the_first_counts() -> None:
+def test_a_transparent_palette_lies_over_white_and_of_several_pages_the_first_counts():
     picture = Image.new("P", (9, 9), 0)
     picture.putpalette([10, 20, 30, 40, 50, 60])
     picture.putpixel((3, 4), 1)
@@ -218,7 +216,7 @@ def test_a_transparent_palette_lies_over_white_and_of_several_pages_the_first_co
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF", "JPEG in XMP", "PNG in XMP", "TIFF in XMP"])
-def test_orientation_is_applied(form: str) -> None:
+def test_orientation_is_applied(form):
     exif, name, *in_xmp = Image.Exif(), *form.split(" in ")
     xmp = '<rdf:Description tiff:Orientation="6"/>'
     texts = PngInfo()
@@ -232,7 +230,7 @@ def test_orientation_is_applied(form: str) -> None:
     assert np.abs(pixels.astype(int) - np.rot90(SMOOTH, -1)).mean() < 12
 
 
-def test_exif_or_a_remark_that_is_odd_does_not_cost_the_picture() -> None:
+def test_exif_or_a_remark_that_is_odd_does_not_cost_the_picture():
     for name in ("exif", "xmp", "transparency", "interlace"):
         texts = PngInfo()
         texts.add_text(name, "seen by a microscope")
@@ -247,7 +245,7 @@ def test_exif_or_a_remark_that_is_odd_does_not_cost_the_picture() -> None:
 TURN = struct.pack(">HHIHH", 274, 3, 1, 6, 0)
 
 
-def with_exif(block: bytes) -> bytes:
+def with_exif(block):
     return JPEG[:2] + b"\xff\xe1" + (len(block) + 2).to_bytes(2) + block + JPEG[2:]
 
 
@@ -264,7 +262,7 @@ def with_exif(block: bytes) -> bytes:
     ],
     ids=["alone", "more outside", "a text outside", "two resolutions", "a long number", "no number", "numbers outside"],
 )
-def test_a_turn_counts_whatever_else_the_exif_block_says(entries: list[bytes], turns: int) -> None:
+def test_a_turn_counts_whatever_else_the_exif_block_says(entries, turns):
     exif = b"Exif\0\0MM\0*\0\0\0\x08" + len(entries).to_bytes(2) + b"".join(entries)
     assert (decode(with_exif(exif)) == np.rot90(decode(JPEG), turns)).all()
 
@@ -276,7 +274,7 @@ NUMBERS = {"B": 1, "H": 3, "I": 4, "b": 6, "h": 8, "i": 9, "Q": 16, "q": 17}
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("count", [1, 2, 3, 9])
 @pytest.mark.parametrize("form", NUMBERS)
-def test_a_turn_may_be_any_whole_number(tmp_path: Path, form: str, count: int, order: str) -> None:
+def test_a_turn_may_be_any_whole_number(tmp_path, form, count, order):
     values = struct.pack(f"{order}{count}{form}", 6, *[1] * (count - 1))
     at = struct.pack(order + "I", 8 + 2 + 12 + 4) if len(values) > 4 else values.ljust(4, b"\0")
     entry = struct.pack(order + "HHI", 274, NUMBERS[form], count) + at
@@ -296,7 +294,7 @@ def test_a_turn_may_be_any_whole_number(tmp_path: Path, form: str, count: int, o
 
 @pytest.mark.parametrize("place", ["in front of the pixels", "behind the pixels"])
 @pytest.mark.parametrize("chunk", ["eXIf", "iTXt"])
-def test_a_turn_in_a_png_counts_wherever_it_stands(tmp_path: Path, chunk: str, place: str) -> None:
+def test_a_turn_in_a_png_counts_wherever_it_stands(tmp_path, chunk, place):
     """As in an image that Pillow has loaded, which may be handed in as well."""
     exif = b"MM\0*\0\0\0\x08\0\1" + TURN + bytes(4)
     xmp = b'XML:com.adobe.xmp\0\0\0\0\0<rdf:Description tiff:Orientation="6"/>'
@@ -311,7 +309,7 @@ def test_a_turn_in_a_png_counts_wherever_it_stands(tmp_path: Path, chunk: str, p
     assert seen_size(tmp_path / "a.png") == SeenSize(HEIGHT, WIDTH, 6)
 
 
-def test_arrays_count_as_they_are_and_paths_by_content(tmp_path: Path) -> None:
+def test_arrays_count_as_they_are_and_paths_by_content(tmp_path):
     assert (decode(RGB) == RGB[..., ::-1]).all()
     assert (decode(RGB[..., 0]) == RGB[..., :1]).all()
     assert (decode(RGB[..., :1]) == RGB[..., :1]).all()
@@ -339,14 +337,14 @@ def test_arrays_count_as_they_are_and_paths_by_content(tmp_path: Path) -> None:
         *[(thing, "give a path, the bytes of a file or an array") for thing in (5, None, [[1, 2, 3]])],
     ],
 )
-def test_things_that_are_no_image(thing: object, says: str) -> None:
+def test_things_that_are_no_image(thing, says):
     with pytest.raises(ImageError, match=says):
         decode(thing)
     with pytest.raises(ImageError, match="'GBR'"):
         decode(RGB, order="GBR")
 
 
-def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
+def test_paths_that_cannot_be_read(tmp_path):
     pipe = tmp_path / "pipe.png"
     os.mkfifo(pipe)
     assert stat.S_ISFIFO(pipe.stat().st_mode)
@@ -365,14 +363,14 @@ def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
         decode(huge)
 
 
-def test_threads_do_not_disturb_each_other() -> None:
+def test_threads_do_not_disturb_each_other():
     names = sorted(FILES) * 4
     with ThreadPoolExecutor(8) as pool:
         for name, pixels in zip(names, pool.map(lambda name: decode(FILES[name]), names), strict=True):
             assert (pixels == decode(FILES[name])).all()
 
 
-def tiff(order: str, photometric: int, bits: int, samples: int, rows: bytes, further: bytes = b"") -> bytes:
+def tiff(order, photometric, bits, samples, rows, further=b""):
     """A TIFF of one strip as a frame grabber writes it, 16 x 12 pixels; `order` is "<" or ">"."""
     tags = {256: 16, 257: 12, 258: bits, 259: 1, 262: photometric, 273: 8, 277: samples, 278: 12, 279: len(rows)}
     entries = b"".join(struct.pack(order + "HHII", tag, 4, 1, value) for tag, value in tags.items()) + further
@@ -384,7 +382,7 @@ GREY16 = np.arange(16 * 12, dtype=np.uint16).reshape(12, 16) * 300
 
 
 @pytest.mark.parametrize("big", [False, True])
-def test_a_tiff_that_begins_with_a_smaller_page_is_refused(big: bool) -> None:
+def test_a_tiff_that_begins_with_a_smaller_page_is_refused(big):
     thumbnail, whole = Image.fromarray(SMOOTH).resize((20, 16)), Image.fromarray(SMOOTH)
     options = {"save_all": True, "big_tiff": big}
     with pytest.raises(UnsupportedImage, match="smaller than the next"):
@@ -397,9 +395,7 @@ def test_a_tiff_that_begins_with_a_smaller_page_is_refused(big: bool) -> None:
     [(33723, 4, 20, 8), (34665, 4, 1, 10**6), (34665, 4, 1, 200), (274, 1, 1, 3)],
     ids=["IPTC as LONG", "EXIF beyond the end", "a directory in itself", "a turn as BYTE"],
 )
-def test_what_is_written_wrongly_beside_the_pixels_costs_no_picture(
-    tag: int, kind: int, count: int, value: int
-) -> None:
+def test_what_is_written_wrongly_beside_the_pixels_costs_no_picture(tag, kind, count, value):
     grey = (GREY16 >> 8).astype(np.uint8)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -420,7 +416,7 @@ def test_what_is_written_wrongly_beside_the_pixels_costs_no_picture(
     ids=["plain", "turned", "every second column", "columns first", "one column", "a subclass"],
 )
 @pytest.mark.parametrize("order", ["BGR", "RGB"])
-def test_the_colours_of_an_array_in_any_layout_are_put_in_order(layout: Callable, order: Order) -> None:
+def test_the_colours_of_an_array_in_any_layout_are_put_in_order(layout, order):
     array = layout(RGB)
     pixels = decode(array, order=order)
     assert (pixels == np.asarray(array)[..., :: -1 if order == "BGR" else 1]).all()
@@ -430,7 +426,7 @@ def test_the_colours_of_an_array_in_any_layout_are_put_in_order(layout: Callable
 @pytest.mark.parametrize("form", ["BMP", "TIFF"])
 @pytest.mark.parametrize("mode", ["L", "RGB"])
 @pytest.mark.parametrize("written", [0.1, 0.5, 0.95])
-def test_a_file_that_was_reserved_and_not_written_to_its_end_is_refused(form: str, mode: str, written: float) -> None:
+def test_a_file_that_was_reserved_and_not_written_to_its_end_is_refused(form, mode, written):
     pixels = np.random.default_rng(0).integers(1, 256, (64, 64, 3), np.uint8)
     data = saved(Image.fromarray(pixels).convert(mode), form)
     assert decode(data).shape == (64, 64, 3)
@@ -440,7 +436,7 @@ def test_a_file_that_was_reserved_and_not_written_to_its_end_is_refused(form: st
 
 
 @pytest.mark.parametrize("form", ["BMP", "TIFF"])
-def test_zeros_behind_the_pixels_say_nothing_of_them(form: str) -> None:
+def test_zeros_behind_the_pixels_say_nothing_of_them(form):
     """They fill a block of the disk, or are another page."""
     pages = {"save_all": True, "append_images": [Image.new("RGB", (WIDTH, HEIGHT))]} if form == "TIFF" else {}
     whole = saved(Image.fromarray(RGB), form, **pages)
@@ -452,21 +448,21 @@ def test_zeros_behind_the_pixels_say_nothing_of_them(form: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_header_says_what_is_decoded_and_cut_short_nothing_else(name: str) -> None:
+def test_the_header_says_what_is_decoded_and_cut_short_nothing_else(name):
     assert pixels_in(io.BytesIO(FILES[name])) == WIDTH * HEIGHT
     for end in range(min(300, len(FILES[name]))):
         assert pixels_in(io.BytesIO(FILES[name][:end])) in (None, 0, WIDTH * HEIGHT)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\xd8\xff", b"BM", b"II*\0" + b"\xff" * 40, b"GIF89a", bytes(1000)])
-def test_what_has_no_header_tells_nothing_and_a_lie_is_found(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_no_header_tells_nothing_and_a_lie_is_found(data, monkeypatch):
     assert pixels_in(io.BytesIO(data)) is None
     monkeypatch.setattr(decoding, "pixels_in", lambda file: WIDTH * HEIGHT - 1)
     with pytest.raises(ImageError, match="is damaged"):
         decode(FILES["jpeg"])
 
 
-def test_decoding_is_booked_by_pixels_and_a_damaged_picture_by_its_file(tmp_path: Path) -> None:
+def test_decoding_is_booked_by_pixels_and_a_damaged_picture_by_its_file(tmp_path):
     path = tmp_path / "a.jpg"
     path.write_bytes(FILES["jpeg"])
     size = len(FILES["jpeg"])
@@ -480,6 +476,6 @@ def test_decoding_is_booked_by_pixels_and_a_damaged_picture_by_its_file(tmp_path
 
 
 @pytest.mark.parametrize("mode", ["I", "F"])
-def test_a_pillow_image_of_wide_numbers_is_not_to_be_cut_off_at_255(mode: str) -> None:
+def test_a_pillow_image_of_wide_numbers_is_not_to_be_cut_off_at_255(mode):
     with pytest.raises(TypeError, match="with bits="):
         ImageSource.of(Image.fromarray(GREY16.astype(np.int32)).convert(mode))

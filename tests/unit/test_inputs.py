@@ -1,12 +1,10 @@
 """A picture is decoded once for the experts that will probably see it, and their inputs never exceed their bytes."""
 
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
-from coe.pictures.array_images import Order
 from coe.pictures.image_source import ImageSource, ReferenceSource
 from coe.runtime.admission import Admission
 from coe.runtime.inputs import Decoding, ImageInputs, Inputs
@@ -31,8 +29,8 @@ components:
 class Painting:
     """A kind that writes into the array it is given; experts in `broken` fail."""
 
-    def __init__(self) -> None:
-        self.broken: set[str] = set()
+    def __init__(self):
+        self.broken = set()
 
     def preprocess(self, image, expert):
         if expert.id in self.broken:
@@ -43,14 +41,14 @@ class Painting:
 
 
 @pytest.fixture
-def kind() -> Painting:
+def kind():
     return Painting()
 
 
 @pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[ImageSource]:
+def decoded(monkeypatch):
     """What is decoded, in order."""
-    seen: list[ImageSource] = []
+    seen = []
     decode = ImageSource.decode
 
     def note(source):
@@ -62,7 +60,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[ImageSource]:
 
 
 @contextmanager
-def running(kind: Painting, ahead_bytes: int = 10 * BYTES) -> Iterator[Inputs]:
+def running(kind, ahead_bytes=10 * BYTES):
     inputs = Inputs(RULES.router, RULES.experts, {"k": kind}, Decoding(2, 1 << 30, ahead_bytes))
     for thread in inputs.workers.threads:
         thread.start()
@@ -72,11 +70,11 @@ def running(kind: Painting, ahead_bytes: int = 10 * BYTES) -> Iterator[Inputs]:
         inputs.workers.close()
 
 
-def image(grey: int = 7, order: Order = "BGR") -> ImageInputs:
+def image(grey=7, order="BGR"):
     return ImageInputs(ImageSource.of(np.full((20, 20, 3), grey, np.uint8), order))
 
 
-def values(prepared: list[ExpertInput]) -> list[int]:
+def values(prepared):
     return [int(one.pixels[0, 0, 0]) for one in prepared]
 
 
@@ -110,7 +108,7 @@ def test_inputs_made_ahead_have_their_own_bytes_until_the_image_is_done(kind, de
 
 
 def test_each_copy_and_comparing_with_a_reference_are_booked_too(kind, monkeypatch):
-    booked: list[int] = []
+    booked = []
     within = Admission.within
     monkeypatch.setattr(Admission, "within", lambda self, size, work: booked.append(size) or within(self, size, work))
     with running(kind) as inputs:

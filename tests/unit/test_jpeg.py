@@ -18,13 +18,13 @@ NOISE = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.u
 PICTURE = Image.fromarray(cv2.GaussianBlur(NOISE, (5, 5), 0))
 
 
-def saved(mode: str = "RGB", picture: Image.Image = PICTURE, **options: object) -> bytes:
+def saved(mode="RGB", picture=PICTURE, **options):
     data = io.BytesIO()
     picture.convert(mode).save(data, "JPEG", quality=90, **options)
     return data.getvalue()
 
 
-def turned(turn: int) -> bytes:
+def turned(turn):
     exif = Image.Exif()
     exif[274] = turn
     return saved(exif=exif)
@@ -48,7 +48,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_the_pixels_are_those_of_pillow(name: str) -> None:
+def test_the_pixels_are_those_of_pillow(name):
     with Image.open(io.BytesIO(WHOLE[name])) as picture:
         expected = np.asarray(ImageOps.exif_transpose(picture).convert("RGB"))
     pixels = decode(WHOLE[name])
@@ -56,18 +56,18 @@ def test_the_pixels_are_those_of_pillow(name: str) -> None:
     assert (pixels.dtype, pixels.flags.c_contiguous, pixels.flags.writeable) == (np.uint8, True, True)
 
 
-def scan_of(data: bytes) -> int:
+def scan_of(data):
     """Where the pixels of the first scan begin."""
     at = data.index(b"\xff\xda")
     return at + 2 + int.from_bytes(data[at + 2 : at + 4])
 
 
-def a_piece_is_lost(data: bytes, at: int) -> bytes:
+def a_piece_is_lost(data, at):
     return data[:at] + data[at + 700 :]
 
 
 @pytest.mark.parametrize("name", ["as it comes", "colour in full", "progressive", "restarts", "grey", "four inks"])
-def test_a_jpeg_that_lost_a_piece_or_the_rest_is_refused(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_jpeg_that_lost_a_piece_or_the_rest_is_refused(name, capfd):
     """Pillow and OpenCV decode nearly all of these, with parts that are grey or lie elsewhere, and say nothing."""
     whole = WHOLE[name]
     start = scan_of(whole)
@@ -80,7 +80,7 @@ def test_a_jpeg_that_lost_a_piece_or_the_rest_is_refused(name: str, capfd: pytes
     assert capfd.readouterr() == ("", "")
 
 
-def without_scans(data: bytes) -> list[bytes]:
+def without_scans(data):
     """A progressive JPEG without each of its scans, and without all behind each."""
     starts = [found.start() for found in re.finditer(rb"\xff\xda", data)]
     # The codes of a scan stand in front of it, if it has any.
@@ -93,7 +93,7 @@ def without_scans(data: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", ["progressive", "grey, progressive"])
-def test_a_progressive_jpeg_without_a_scan_is_refused(name: str) -> None:
+def test_a_progressive_jpeg_without_a_scan_is_refused(name):
     """libjpeg warns of nothing: the picture is blurred, or lacks its colours."""
     lacking = without_scans(WHOLE[name])
     assert len(lacking) > 10
@@ -102,7 +102,7 @@ def test_a_progressive_jpeg_without_a_scan_is_refused(name: str) -> None:
             decode(data)
 
 
-def scan_by_scan() -> tuple[bytes, list[bytes]]:
+def scan_by_scan():
     """The header of a JPEG whose three components lie in scans of their own, and the scans."""
     bands = [saved("L", band) for band in PICTURE.convert("YCbCr").split()]
     start = scan_of(bands[0])
@@ -117,7 +117,7 @@ def scan_by_scan() -> tuple[bytes, list[bytes]]:
     return head + tables, scans
 
 
-def test_a_jpeg_of_a_scan_for_each_colour_needs_all_of_them() -> None:
+def test_a_jpeg_of_a_scan_for_each_colour_needs_all_of_them():
     head, (light, blue, red) = scan_by_scan()
     whole = decode(head + light + blue + red + b"\xff\xd9")
     assert np.abs(whole.astype(int) - np.asarray(PICTURE)).mean() < 4
@@ -129,7 +129,7 @@ def test_a_jpeg_of_a_scan_for_each_colour_needs_all_of_them() -> None:
             decode(head + scans)
 
 
-def is_refused(data: bytes) -> bool:
+def is_refused(data):
     try:
         decode(data)
     except ImageError:
@@ -137,7 +137,7 @@ def is_refused(data: bytes) -> bool:
     return False
 
 
-def test_damage_that_keeps_the_length_is_mostly_found() -> None:
+def test_damage_that_keeps_the_length_is_mostly_found():
     """A JPEG has no checksum: behind wrong bytes the codes fall into step again, and sometimes their number fits."""
     whole, rng = WHOLE["colour in full"], random.Random(0)
     start, pieces, flips = scan_of(whole), 0, 0
@@ -151,15 +151,15 @@ def test_damage_that_keeps_the_length_is_mostly_found() -> None:
     assert min(pieces, flips) > 180
 
 
-def segment(mark: int, body: bytes) -> bytes:
+def segment(mark, body):
     return bytes([0xFF, mark]) + (len(body) + 2).to_bytes(2) + body
 
 
-def with_segment(mark: int, body: bytes, data: bytes = PLAIN) -> bytes:
+def with_segment(mark, body, data=PLAIN):
     return data[:2] + segment(mark, body) + data[2:]
 
 
-def with_scan_of(first: int, last: int) -> bytes:
+def with_scan_of(first, last):
     data = bytearray(PLAIN)
     at = scan_of(bytes(data))
     assert (data[at - 3], data[at - 2]) == (0, 63)
@@ -167,13 +167,13 @@ def with_scan_of(first: int, last: int) -> bytes:
     return bytes(data)
 
 
-def with_zeros_before(marks: bytes, count: int) -> bytes:
+def with_zeros_before(marks, count):
     data = WHOLE["restarts"]
     start = scan_of(data)
     return data[:start] + re.sub(rb"(?=\xff[" + marks + rb"])", bytes(count), data[start:])
 
 
-def with_version(version: bytes) -> bytes:
+def with_version(version):
     data = PLAIN
     assert data[6:11] == b"JFIF\0"
     return data[:11] + version + data[13:]
@@ -205,7 +205,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_what_no_pixel_depends_on_may_be_odd(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_no_pixel_depends_on_may_be_odd(name, capfd):
     """Telephones, webcams and scanners write such files; libjpeg warns of most of them."""
     whole = WHOLE["restarts" if "zeros before" in name else "as it comes"]
     with warnings.catch_warnings():
@@ -214,7 +214,7 @@ def test_what_no_pixel_depends_on_may_be_odd(name: str, capfd: pytest.CaptureFix
     assert capfd.readouterr() == ("", "")
 
 
-def test_the_codes_of_colours_are_kept() -> None:
+def test_the_codes_of_colours_are_kept():
     """Without the segment that says so, red, green and blue would be taken for brightness and two colours."""
     at = PLAIN.index(b"\xff\xdb")
     bare = PLAIN[:2] + PLAIN[at:]
@@ -248,13 +248,13 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_sentence_fits_the_fault(fault: str) -> None:
+def test_the_sentence_fits_the_fault(fault):
     data, says = FAULTS[fault]
     with pytest.raises(UnsupportedImage if fault in ("odd steps", "arithmetic codes") else DamagedImage, match=says):
         decode(data)
 
 
-def test_a_size_that_differs_from_that_of_the_header_is_refused() -> None:
+def test_a_size_that_differs_from_that_of_the_header_is_refused():
     """Pillow reads the last header of a frame, libjpeg accepts only one."""
     data = PLAIN
     at = data.index(b"\xff\xc0")
@@ -264,7 +264,7 @@ def test_a_size_that_differs_from_that_of_the_header_is_refused() -> None:
         decode(data[:at] + frame + data[at:])
 
 
-def test_a_last_byte_of_the_picture_may_be_zero_behind_fill() -> None:
+def test_a_last_byte_of_the_picture_may_be_zero_behind_fill():
     """0xFF, 0 is a byte of the picture; zeros that follow are not."""
     from coe.pictures.jpeg import Jpeg
 
@@ -273,7 +273,7 @@ def test_a_last_byte_of_the_picture_may_be_zero_behind_fill() -> None:
     assert unpadded.endswith(b"\xff\0\xff\xd9")
 
 
-def test_a_cut_picture_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cut_picture_is_refused_at_once(monkeypatch):
     """The search for padding holds the interpreter's lock, so only the fault that padding causes leads to it."""
     from coe.pictures import jpeg
 

@@ -18,7 +18,7 @@ KINDS = {
 
 @pytest.mark.parametrize("alternates", [1, 3])
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
-def test_a_forward_needs_no_numbers_and_no_memory_of_the_host(kind: kinds.NetworkKind, alternates: int) -> None:
+def test_a_forward_needs_no_numbers_and_no_memory_of_the_host(kind, alternates):
     """On the device "meta" there are none, and its tensors and those of the CPU do not mix."""
     expert = Expert("e", kind.name, ("bad",), 160, "b/e", frozenset({"bad"}), alternates=alternates)
     images = torch.zeros((2, 3, 160, 160), dtype=torch.uint8)

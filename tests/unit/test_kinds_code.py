@@ -8,7 +8,7 @@ import pytest
 import zxingcpp
 from seen_codes import QUIET, Seeing, modules, photograph
 
-from coe.core import Expert, Finding
+from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.helpers.allowed_text import Reading
 from coe.pictures.codes import USUAL, check_formats, read_codes
@@ -17,11 +17,11 @@ from experts.code import code
 EXPERT = Expert("label", "code", ("right", "wrong"), 320, "base/code", frozenset({"wrong"}))
 
 
-def picture(text: str, format: str = "DataMatrix", seeing: Seeing | None = None, seed: int = 1) -> np.ndarray:
+def picture(text, format="DataMatrix", seeing=None, seed=1):
     return photograph(modules(format, text), QUIET[format], seeing or Seeing(3, 4), np.random.default_rng(seed))
 
 
-def read(image: np.ndarray, *allowed: str, formats: tuple[str, ...] = USUAL, size: int = 320) -> Finding:
+def read(image, *allowed, formats=USUAL, size=320):
     expert = replace(EXPERT, input_size=size, reads=Reading(allowed=allowed or None))
     prepared = code.preprocess(image, expert)
     session = code.open_bytes("\n".join(formats).encode(), Path("usual.formats"), expert, 1)
@@ -39,12 +39,12 @@ def read(image: np.ndarray, *allowed: str, formats: tuple[str, ...] = USUAL, siz
         Seeing(3, 30, around=480, ground=1.0),
     ],
 )
-def test_codes_are_read_turned_dim_blurred_and_small(format: str, seeing: Seeing) -> None:
+def test_codes_are_read_turned_dim_blurred_and_small(format, seeing):
     codes = read_codes(picture("SN00421177", format, seeing))
     assert [one.text for one in codes if one.is_sure] == ["SN00421177"]
 
 
-def test_a_code_is_right_or_wrong_and_two_that_could_both_be_meant_are_a_doubt() -> None:
+def test_a_code_is_right_or_wrong_and_two_that_could_both_be_meant_are_a_doubt():
     assert read(picture("SN00421177"), "SN########").label == "right"
     other = read(picture("PN77"), "SN########")
     assert (other.label, other.read, other.doubt) == ("wrong", "PN77", "")
@@ -58,7 +58,7 @@ def test_a_code_is_right_or_wrong_and_two_that_could_both_be_meant_are_a_doubt()
     assert code.misfit(replace(EXPERT, labels=("right",)))
 
 
-def test_no_code_too_small_a_window_and_a_format_that_is_not_named_are_doubts() -> None:
+def test_no_code_too_small_a_window_and_a_format_that_is_not_named_are_doubts():
     finding = read(np.full((200, 200, 3), 120, np.uint8), "SN*")
     assert (finding.label, finding.read, finding.score) == ("right", "", 0.0)
     assert finding.doubt
@@ -69,7 +69,7 @@ def test_no_code_too_small_a_window_and_a_format_that_is_not_named_are_doubts() 
     assert "input" in finding.doubt
 
 
-def test_a_part_of_interleaved_digits_is_never_their_serial() -> None:
+def test_a_part_of_interleaved_digits_is_never_their_serial():
     bars = zxingcpp.create_barcode("2635981472", zxingcpp.barcode_format_from_str("ITF"))
     whole = np.pad(np.kron(np.array(bars.to_image(scale=2)), np.ones((2, 1), np.uint8)), 30, constant_values=255)
     torn = whole.copy()
@@ -84,7 +84,7 @@ def test_a_part_of_interleaved_digits_is_never_their_serial() -> None:
     assert read(shown, "##########", formats=("ITF",)).read == "2635981472"
 
 
-def test_bars_that_were_read_once_are_not_believed() -> None:
+def test_bars_that_were_read_once_are_not_believed():
     """Seeds of noise in which a reader sees bars now and then."""
     rng = np.random.default_rng(3)
     for _ in range(3):
@@ -94,7 +94,7 @@ def test_bars_that_were_read_once_are_not_believed() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"QRCod", b"\xff\xfe", b"DataMatrix\nnothing"])
-def test_a_file_that_names_no_formats(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_names_no_formats(tmp_path, content):
     path = tmp_path / "a.formats"
     path.write_bytes(content)
     with pytest.raises(StoreError) as refusal:

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,12 +32,12 @@ FIRST_DAY = Expert("d", "difference", ("different",), 160, "b/d", frozenset({"di
 GOOD = part()
 
 
-def reference(picture: np.ndarray = GOOD, spread: int = 0) -> Reference:
+def reference(picture=GOOD, spread=0):
     return Reference(picture, np.full(picture.shape[:2], spread, np.uint8))
 
 
 @pytest.mark.parametrize("side", [1, 2, 79])
-def test_a_picture_too_small_to_show_a_defect_is_in_doubt(side: int) -> None:
+def test_a_picture_too_small_to_show_a_defect_is_in_doubt(side):
     """Enlarged, it may differ little from a plain reference: that is no reason to call the part good."""
     few, plain = np.full((side, side, 3), 90, np.uint8), reference(np.full((160, 160, 3), 128, np.uint8))
     for kind, expert in ((difference, FIRST_DAY), (golden, GOLDEN)):
@@ -47,14 +46,14 @@ def test_a_picture_too_small_to_show_a_defect_is_in_doubt(side: int) -> None:
         assert "show too little of a reference of 160 x 160" in prepared.doubt
 
 
-def test_regions_are_what_differs_and_what_another_crop_shows_well_gets_none_of_its_own() -> None:
+def test_regions_are_what_differs_and_what_another_crop_shows_well_gets_none_of_its_own():
     different = np.zeros((100, 100), bool)
     different[10:20, 30:45] = True
     different[50:54, 50:54] = True
     different[70, :] = True
     assert [region.xyxy for region in regions(different)] == [(30, 10, 45, 20), (50, 50, 54, 54)]
 
-    def square(x: int, y: int, side: int = 8) -> Region:
+    def square(x, y, side=8):
         return Region((x, y, x + side, y + side), side * side)
 
     near, far, wide = square(110, 90), square(125, 100), square(80, 80, 50)
@@ -64,7 +63,7 @@ def test_regions_are_what_differs_and_what_another_crop_shows_well_gets_none_of_
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 180)] * 2, *[st.integers(5, 120)] * 2), max_size=6))
-def test_every_pixel_of_a_thick_difference_is_in_a_region_that_a_crop_shows(squares: list[tuple[int, ...]]) -> None:
+def test_every_pixel_of_a_thick_difference_is_in_a_region_that_a_crop_shows(squares):
     different = np.zeros((200, 200), bool)
     for x, y, width, height in squares:
         different[y : y + height, x : x + width] = True
@@ -78,7 +77,7 @@ def test_every_pixel_of_a_thick_difference_is_in_a_region_that_a_crop_shows(squa
     assert missed.sum() <= 12 * len(squares) + (2 * 200 * (200 // PART) if different.sum() > LARGE else 0)
 
 
-def test_a_crop_shows_its_place_also_at_the_border_and_more_of_a_large_region_at_half_the_resolution() -> None:
+def test_a_crop_shows_its_place_also_at_the_border_and_more_of_a_large_region_at_half_the_resolution():
     stack = np.zeros((200, 200, 3), np.uint8)
     stack[0:4, 0:4] = stack[80:120, 40:160] = 200
     places = (((0, 0, 4, 4), 16), ((96, 96, 104, 104), 64), ((60, 80, 140, 120), 3200))
@@ -88,7 +87,7 @@ def test_a_crop_shows_its_place_also_at_the_border_and_more_of_a_large_region_at
     assert [int((crop[..., 0] > 100).sum()) for crop in shown[1:]] == [40 * CELL, 20 * 60]
 
 
-def test_two_defects_of_one_crop_are_two_places_and_boxes_are_upright_around_turned_corners() -> None:
+def test_two_defects_of_one_crop_are_two_places_and_boxes_are_upright_around_turned_corners():
     logits, boxes = torch.full((1, 2, SIDE, SIDE), -9.0), torch.full((1, 4, SIDE, SIDE), 0.1)
     for label, row, column, score in ((0, 8, 10, 2.0), (1, 14, 10, 3.0), (1, 14, 11, 1.0), (0, 0, 10, 5.0)):
         logits[0, label, row, column] = score
@@ -101,7 +100,7 @@ def test_two_defects_of_one_crop_are_two_places_and_boxes_are_upright_around_tur
     assert in_picture(np.array([[10.0, 20.0, 30.0, 50.0]]), quarter).tolist() == [[50.0, 10.0, 80.0, 30.0]]
 
 
-def test_an_equal_picture_has_nothing_to_judge_and_a_hole_is_judged_where_it_is() -> None:
+def test_an_equal_picture_has_nothing_to_judge_and_a_hole_is_judged_where_it_is():
     prepared = golden.compare(GOOD, reference(), GOLDEN)
     assert (prepared.regions, prepared.doubt) == ((), "")
     assert (prepared.pixels == UNUSED).all()
@@ -137,7 +136,7 @@ BOTH = ("hole", "blob")
         (BOTH, [(50, 50), (54, 50), (66, 50)], [(0.9, 0.0), (0.0, 0.8), (0.0, 0.7)], ["hole 0.9", "blob 0.7"]),
     ],
 )
-def test_of_boxes_that_overlap_the_best_stays(reject, at, scores, stays) -> None:
+def test_of_boxes_that_overlap_the_best_stays(reject, at, scores, stays):
     places = tuple(Region((x - 4, y - 4, x + 4, y + 4), 64) for x, y in at)
     prepared = PairInput(np.zeros((3, 2 * CELL, 2 * CELL), np.uint8), 160, 160, to_picture=np.eye(2, 3), regions=places)
     outputs = torch.zeros(1, 4, PEAKS, 6)
@@ -149,7 +148,7 @@ def test_of_boxes_that_overlap_the_best_stays(reject, at, scores, stays) -> None
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(0, 25))
-def test_every_box_that_gives_way_overlaps_a_better_one_that_stays_and_no_two_that_stay_do(seed, number) -> None:
+def test_every_box_that_gives_way_overlaps_a_better_one_that_stays_and_no_two_that_stay_do(seed, number):
     chance = np.random.default_rng(seed)
     expert = Expert("g", "golden", ("hole", "blob", "dust"), 2 * CELL, "b/g", frozenset({"hole", "blob"}))
     low = chance.random((number, 2)) * 30
@@ -157,7 +156,7 @@ def test_every_box_that_gives_way_overlaps_a_better_one_that_stays_and_no_two_th
     rows = torch.from_numpy(np.hstack((boxes, chance.permutation(3 * number).reshape(number, 3) / 99.0))).float()
     kept = golden._alone(rows, expert).tolist()
 
-    def hides(better: list[float], worse: list[float]) -> bool:
+    def hides(better, worse):
         width, height = (min(better[2 + axis], worse[2 + axis]) - max(better[axis], worse[axis]) for axis in (0, 1))
         shared = max(0.0, width) * max(0.0, height)
         areas = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (better, worse))
@@ -170,7 +169,7 @@ def test_every_box_that_gives_way_overlaps_a_better_one_that_stays_and_no_two_th
         assert any(hides(better, row) for better in kept) == (row not in kept)
 
 
-def test_more_differences_than_crops_are_in_doubt_and_the_largest_are_judged() -> None:
+def test_more_differences_than_crops_are_in_doubt_and_the_largest_are_judged():
     good = np.tile(GOOD, (2, 2, 1))
     picture = good.copy()
     for place in range(7):
@@ -183,7 +182,7 @@ def test_more_differences_than_crops_are_in_doubt_and_the_largest_are_judged() -
     assert (finding.label, finding.doubt) == ("none", prepared.doubt)
 
 
-def test_cells_without_a_crop_cost_nothing_and_change_nothing_and_the_network_folds_whole() -> None:
+def test_cells_without_a_crop_cost_nothing_and_change_nothing_and_the_network_folds_whole():
     module = network(golden, GOLDEN, random_weights(golden, GOLDEN, 0))
     mosaic = torch.full((1, 3, 2 * CELL, 2 * CELL), UNUSED, dtype=torch.uint8)
     assert not golden.forward(module, mosaic).any()
@@ -198,14 +197,14 @@ def test_cells_without_a_crop_cost_nothing_and_change_nothing_and_the_network_fo
 
 
 @pytest.mark.parametrize(("kind", "expert"), [(golden, GOLDEN), (difference, FIRST_DAY)])
-def test_without_a_reference_there_is_something_to_measure(kind: object, expert: Expert) -> None:
+def test_without_a_reference_there_is_something_to_measure(kind, expert):
     prepared = kind.preprocess(GOOD, expert)
     assert prepared.pixels.shape == (3, expert.input_size, expert.input_size)
     assert prepared.to_picture is not None
     assert 0 < (prepared.pixels[2] > LIMIT).mean() < 0.9
 
 
-def run(picture: np.ndarray, against: Reference, expert: Expert = FIRST_DAY) -> object:
+def run(picture, against, expert=FIRST_DAY):
     prepared = difference.compare(picture, against, expert)
     module = difference.skeleton(expert)
     with torch.inference_mode():
@@ -214,7 +213,7 @@ def run(picture: np.ndarray, against: Reference, expert: Expert = FIRST_DAY) -> 
 
 
 @pytest.mark.parametrize("size", [160, 96, 240])
-def test_a_difference_is_a_box_at_any_input_size(size: int) -> None:
+def test_a_difference_is_a_box_at_any_input_size(size):
     finding = run(bad(GOOD), reference(), replace(FIRST_DAY, input_size=size))
     assert finding.label == "different"
     (box,) = finding.boxes
@@ -231,13 +230,13 @@ def test_a_difference_is_a_box_at_any_input_size(size: int) -> None:
         (difference, replace(FIRST_DAY, labels=("a", "b")), "give it exactly one"),
     ],
 )
-def test_an_expert_that_cannot_work_says_what_to_change(kind: object, expert: Expert, sentence: str) -> None:
+def test_an_expert_that_cannot_work_says_what_to_change(kind, expert, sentence):
     with pytest.raises(ConfigError, match=sentence):
         kind.skeleton(expert)
 
 
 @pytest.fixture
-def pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def pairs(tmp_path, monkeypatch):
     """The YAML of a data set of good parts, and of parts with four holes or four blobs, for narrow networks."""
     monkeypatch.setattr(golden_network, "WIDTHS", (16, 24, 32, 32))
     chance = np.random.default_rng(0)
@@ -262,12 +261,12 @@ def pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "data.yaml"
 
 
-def plan(data: Path, epochs: int = 6) -> TrainingPlan:
+def plan(data, epochs=6):
     return TrainingPlan(data, data.parent, epochs, batch=8, learning_rate=3e-3, threads=1)
 
 
-def test_golden_learns_from_pairs(pairs: Path) -> None:
-    seen: list[int] = []
+def test_golden_learns_from_pairs(pairs):
+    seen = []
     trained = golden.train(GOLDEN, plan(pairs, 5), lambda done, of, measures: seen.append(done))
     assert seen == list(range(1, 6))
     assert trained.metrics["accuracy"] > 0.9
@@ -279,7 +278,7 @@ def test_golden_learns_from_pairs(pairs: Path) -> None:
     assert all(torch.equal(again.state[name], value) for name, value in once.state.items())
 
 
-def test_a_box_follows_its_defect_through_every_variation_and_a_negative_has_the_inverse_label() -> None:
+def test_a_box_follows_its_defect_through_every_variation_and_a_negative_has_the_inverse_label():
     side = CELL + 2 * MARGIN
     images = torch.full((8, 3, side, side), 200, dtype=torch.uint8)
     x1, y1, x2, y2 = 40, 52, 60, 58  # of what is seen without a shift
@@ -304,7 +303,7 @@ def test_a_box_follows_its_defect_through_every_variation_and_a_negative_has_the
     assert (label[:, 0] == 1).all()
 
 
-def test_difference_is_calibrated_on_the_good_parts(pairs: Path) -> None:
+def test_difference_is_calibrated_on_the_good_parts(pairs):
     text = pairs.read_text().replace("- hole\n- blob", "- different")
     pairs.write_text(text)
     for path in pairs.parent.glob("labels/*/*.txt"):
@@ -331,13 +330,13 @@ def test_difference_is_calibrated_on_the_good_parts(pairs: Path) -> None:
         ),
     ],
 )
-def test_a_damaged_data_set_of_pairs_says_where(pairs: Path, damage: object, sentence: str) -> None:
+def test_a_damaged_data_set_of_pairs_says_where(pairs, damage, sentence):
     damage(pairs.parent)
     with pytest.raises(ConfigError, match=sentence):
         golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
 
 
-def test_labels_and_layers_that_do_not_fit_are_refused_and_pairs_that_do_not_are_left_out(pairs: Path) -> None:
+def test_labels_and_layers_that_do_not_fit_are_refused_and_pairs_that_do_not_are_left_out(pairs):
     with pytest.raises(ConfigError, match="has the labels"):
         golden.train(replace(GOLDEN, labels=("x",)), plan(pairs, 1), lambda *_: None)
     with pytest.raises(ConfigError, match="cannot be frozen"):
@@ -352,11 +351,11 @@ def test_labels_and_layers_that_do_not_fit_are_refused_and_pairs_that_do_not_are
         golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
 
 
-def test_one_bad_part_among_good_ones_does_not_set_the_limit() -> None:
-    def parts(*largest: float, component: str = "U1") -> list[GoodPart]:
+def test_one_bad_part_among_good_ones_does_not_set_the_limit():
+    def parts(*largest, component="U1"):
         return [of(component, f"{component}/{number}.png", value) for number, value in enumerate(largest)]
 
-    def of(component: str, name: str, largest: float) -> GoodPart:
+    def of(component, name, largest):
         return GoodPart(component, name, component, largest, 0.01)
 
     good, bad_one, bad_two = parts(31, 28, 35, 30, 26, 33), of("U1", "a", 160.0), of("U1", "b", 120.0)
@@ -374,12 +373,12 @@ def test_one_bad_part_among_good_ones_does_not_set_the_limit() -> None:
     assert typical([*good, *other]) == [*good, *other], "one component may vary more than another"
 
 
-def folder_plan(data: Path, **references: np.ndarray) -> TrainingPlan:
+def folder_plan(data, **references):
     kept = {name: Reference(pixels, np.zeros(pixels.shape[:2], np.uint8)) for name, pixels in references.items()}
     return replace(plan(data, 1), references=kept)
 
 
-def test_a_bad_part_in_a_folder_of_good_ones_is_named(tmp_path: Path) -> None:
+def test_a_bad_part_in_a_folder_of_good_ones_is_named(tmp_path):
     for number in range(8):
         Image.fromarray(noisy(part(0), number)).save(tmp_path / f"{number}.png")
     Image.fromarray(bad(part(0))).save(tmp_path / "hole.png")
@@ -392,7 +391,7 @@ def test_a_bad_part_in_a_folder_of_good_ones_is_named(tmp_path: Path) -> None:
     assert trained.metrics["limit"] < 70
 
 
-def test_a_folder_of_good_parts_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+def test_a_folder_of_good_parts_that_cannot_be_used_is_refused(tmp_path):
     Image.fromarray(part(5)).save(tmp_path / "5.png")
     (tmp_path / "empty").mkdir()
     for use, sentence in [

@@ -2,14 +2,13 @@
 
 import zipfile
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from marked_parts import model_file, network, part
 
-from coe.core import Expert, Finding
+from coe.core import Expert
 from coe.errors import StoreError
 from coe.helpers.allowed_text import Reading
 from coe.store import kinds
@@ -21,9 +20,7 @@ WINDOW = (0.1, 0.36, 0.8, 0.28)
 EXPERT = Expert("value", "marking", ("right", "wrong"), 96, "base/marking", frozenset({"wrong"}))
 
 
-def read(
-    image: np.ndarray, *allowed: str, size: int = 96, window: tuple[float, float, float, float] = WINDOW
-) -> Finding:
+def read(image, *allowed, size=96, window=WINDOW):
     expert = replace(EXPERT, input_size=size, reads=Reading(window=window, allowed=allowed))
     prepared = marking.preprocess(image, expert)
     with torch.inference_mode():
@@ -33,14 +30,14 @@ def read(
 
 
 @pytest.mark.parametrize("text", ["103", "4R7", "106C", "24C64", "SS14", "2446", "K6T6A"])
-def test_it_reads_what_stands_there(text: str) -> None:
+def test_it_reads_what_stands_there(text):
     finding = read(part(text), text)
     assert (finding.label, finding.read, finding.allowed, finding.doubt) == ("right", text, (text,), "")
     assert finding.score > 0.8
     assert finding.margin <= 2 * finding.score - 1 + 1e-6, "at a score of 0.5 it is in doubt"
 
 
-def test_another_value_is_wrong_and_what_is_no_letter_beside_a_window_is_no_doubt() -> None:
+def test_another_value_is_wrong_and_what_is_no_letter_beside_a_window_is_no_doubt():
     finding = read(part("472"), "103", "10K")
     assert (finding.label, finding.read, finding.doubt) == ("wrong", "472", "")
     assert finding.reading == "reads '472'; allowed: 103, 10K"
@@ -67,7 +64,7 @@ def test_another_value_is_wrong_and_what_is_no_letter_beside_a_window_is_no_doub
         *[("820", "320", 48, 94), ("D72", "072", 48, 94), ("U72", "J72", 47, 94)],
     ],
 )
-def test_a_longer_text_that_the_window_cuts_is_a_doubt(text: str, allowed: str, left: int, right: int) -> None:
+def test_a_longer_text_that_the_window_cuts_is_a_doubt(text, allowed, left, right):
     window = (left / 120, 0.36, (right - left) / 120, 0.28)
     finding = read(part(text), allowed, window=window)
     assert (finding.read, bool(finding.doubt)) == (allowed, True)
@@ -75,21 +72,21 @@ def test_a_longer_text_that_the_window_cuts_is_a_doubt(text: str, allowed: str, 
 
 
 @pytest.mark.parametrize("text", ["103", "24C64", "2446"])
-def test_a_text_is_read_as_clearly_as_if_its_window_were_the_whole_picture(text: str) -> None:
+def test_a_text_is_read_as_clearly_as_if_its_window_were_the_whole_picture(text):
     image = part(text)
     whole = read(np.ascontiguousarray(image[43:77, 30:90]), text, window=(0, 0, 1, 1))
     assert read(image, text, window=(0.25, 0.36, 0.5, 0.28)).score == pytest.approx(whole.score, abs=1e-3)
 
 
 @pytest.mark.parametrize(("size", "turns"), [(144, (0, 2)), (168, (2,)), (192, (0, 1, 2, 3)), (240, (3,))])
-def test_parts_that_lie_turned_are_read_as_their_input_says(size: int, turns: tuple[int, ...]) -> None:
+def test_parts_that_lie_turned_are_read_as_their_input_says(size, turns):
     for quarter_turns in turns:
         finding = read(part("24C64", quarter_turns=quarter_turns), "24C64", size=size)
         assert (finding.label, finding.read, finding.doubt) == ("right", "24C64", "")
     assert read(part("24C32", quarter_turns=turns[-1]), "24C64", size=size).label == "wrong"
 
 
-def test_a_finding_does_not_depend_on_its_batch_and_answers_about_windows_alone_are_refused() -> None:
+def test_a_finding_does_not_depend_on_its_batch_and_answers_about_windows_alone_are_refused():
     expert = replace(EXPERT, reads=Reading(window=WINDOW, allowed=("103",)))
     prepared = [marking.preprocess(part(text), expert) for text in ("103", "4R7", "24C64")]
     with torch.inference_mode():
@@ -114,19 +111,19 @@ def test_a_finding_does_not_depend_on_its_batch_and_answers_about_windows_alone_
         ({"input_size": 100}, "96"),
     ],
 )
-def test_an_expert_that_could_inspect_nothing_is_refused(change: dict[str, object], says: str) -> None:
+def test_an_expert_that_could_inspect_nothing_is_refused(change, says):
     sound = replace(EXPERT, reads=Reading(allowed=("103",)))
     assert marking.misfit(sound) == ""
     assert says in marking.misfit(replace(sound, **change))
 
 
-def test_kinds_that_do_not_read_refuse_what_may_be_read() -> None:
+def test_kinds_that_do_not_read_refuse_what_may_be_read():
     resnet = replace(EXPERT, kind="resnet18", reads=Reading(allowed=("103",)))
     assert "reads" in kinds.resolve("resnet18").misfit(resnet)
     assert kinds.resolve("resnet18").misfit(replace(resnet, reads=None)) == ""
 
 
-def test_the_model_is_taken_out_of_a_wheel_and_any_other_is_refused(tmp_path: Path) -> None:
+def test_the_model_is_taken_out_of_a_wheel_and_any_other_is_refused(tmp_path):
     wheel = tmp_path / "rapidocr-3.10.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.write(model_file(), f"rapidocr/models/{marking_file.MODEL}")

@@ -1,6 +1,6 @@
 """The kind `patch`: learned from good parts alone, wherever they lie, or in the frame of a reference."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from tiny_line import Call, Said
 from torch.nn import functional
 
 from coe import Inspector
 from coe.board import calibration_file, rules, scores
 from coe.cli import experts_command
-from coe.core import NOTHING, Expert, Finding, Heat, Request, Result, Verdict
+from coe.core import NOTHING, Expert, Heat, Request, Result, Verdict
 from coe.errors import ConfigError, StoreError
 from coe.learn import calibration_text, learning
 from coe.pictures.image_source import Reference
@@ -36,7 +35,7 @@ EXPERT = Expert("eye", "patch", ("strange",), 64, "line7/eye", reject=frozenset(
 SIDE = 96
 
 
-def part(seed: int, *, blot: tuple[int, int] | None = None, at: tuple[int, int] | None = None) -> Pixels:
+def part(seed, *, blot=None, at=None):
     """Draw a part with two marks on a board, at a place that the seed decides, with a blot at a place if it is bad."""
     rng = np.random.default_rng(seed)
     x, y = at or (int(rng.integers(16, 32)), int(rng.integers(16, 32)))
@@ -49,7 +48,7 @@ def part(seed: int, *, blot: tuple[int, int] | None = None, at: tuple[int, int] 
     return (picture + rng.normal(0, 3, picture.shape)).clip(0, 255).astype(np.uint8)
 
 
-def saved(folder: Path, pictures: Sequence[Pixels | NDArray[np.uint16]]) -> Path:
+def saved(folder, pictures):
     folder.mkdir(parents=True, exist_ok=True)
     for number, picture in enumerate(pictures):
         cv2.imwrite(str(folder / f"{number:02}.png"), picture[:, :, ::-1])
@@ -60,8 +59,8 @@ Learn = Callable[..., Trained]
 
 
 @pytest.fixture(scope="module")
-def learn(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Learn:
-    def learn(pictures: Sequence[Pixels | NDArray[np.uint16]], **plan: object) -> Trained:
+def learn(backbone, tmp_path_factory):
+    def learn(pictures, **plan):
         data = saved(tmp_path_factory.mktemp("photos") / "good", pictures)
         usual = {"epochs": 1, "batch": 1, "learning_rate": 0.1, "threads": 1, "init": backbone}
         told = TrainingPlan(data=data, work=data, **(usual | plan))
@@ -71,18 +70,18 @@ def learn(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Learn:
 
 
 @pytest.fixture(scope="module")
-def learned(learn: Learn) -> Trained:
+def learned(learn):
     return learn([part(seed) for seed in range(12)])
 
 
-def judged(trained: Trained, picture: Pixels, reference: Reference | None = None, expert: Expert = EXPERT) -> Finding:
+def judged(trained, picture, reference=None, expert=EXPERT):
     prepared = patch.preprocess(picture, expert) if reference is None else patch.compare(picture, reference, expert)
     with torch.inference_mode():
         outputs = patch.forward(network(patch, expert, trained.state), torch.from_numpy(prepared.pixels[None]))
     return patch.postprocess(outputs, [prepared], expert)[0]
 
 
-def is_shown_at(finding: Finding, x: float, y: float, by: int) -> bool:
+def is_shown_at(finding, x, y, by):
     """Return whether the best box holds the place, and the heat map has its top so near."""
     x1, y1, x2, y2 = max(finding.boxes, key=lambda box: box.score).xyxy
     heat = np.frombuffer(finding.heat.values, np.uint8).reshape(finding.heat.rows, finding.heat.columns)
@@ -90,21 +89,21 @@ def is_shown_at(finding: Finding, x: float, y: float, by: int) -> bool:
     return bool(x1 < x < x2 and y1 < y < y2 and abs(across - x) < by and abs(down - y) < by)
 
 
-def test_good_parts_pass_wherever_they_lie_and_a_blot_is_shown(learned: Trained) -> None:
+def test_good_parts_pass_wherever_they_lie_and_a_blot_is_shown(learned):
     assert {judged(learned, part(seed)).label for seed in range(100, 106)} == {"none"}
     bad = judged(learned, part(200, blot=(36, 27), at=(20, 30)))
     assert bad.label == "strange"
     assert is_shown_at(bad, 56, 57, by=20)
 
 
-def test_a_picture_without_its_part_is_called_though_it_shows_nothing_new(learn: Learn) -> None:
-    def empty(seed: int) -> Pixels:
+def test_a_picture_without_its_part_is_called_though_it_shows_nothing_new(learn):
+    def empty(seed):
         rng = np.random.default_rng(seed)
         weave = cv2.GaussianBlur(rng.normal(0, 80, (SIDE, SIDE)), (0, 0), 2)[:, :, None]
         rough = np.full((SIDE, SIDE, 3), (40, 110, 60)) + weave + rng.normal(0, 3, (SIDE, SIDE, 3))
         return np.asarray(rough.clip(0, 255), np.uint8)
 
-    def small(seed: int) -> Pixels:
+    def small(seed):
         picture, shown = empty(seed), cv2.resize(part(seed, at=(20, 30))[24:68, 14:74], (36, 26))
         x, y = np.random.default_rng(seed + 500).integers(0, (SIDE - 36, SIDE - 26))
         picture[y : y + 26, x : x + 36] = shown
@@ -117,14 +116,14 @@ def test_a_picture_without_its_part_is_called_though_it_shows_nothing_new(learn:
     assert trained.exam.is_surface, "nobody can tell where the parts lie, so the exam does not tell what passes"
 
 
-def test_a_box_that_the_rules_ignore_takes_no_doubt_along(learned: Trained) -> None:
+def test_a_box_that_the_rules_ignore_takes_no_doubt_along(learned):
     finding = judged(learned, np.full((SIDE, SIDE, 3), 250, np.uint8))
     assert (finding.label, bool(finding.doubt)) == ("strange", True)
     ignored = scores.adjusted(finding, replace(EXPERT, ignore_under={"strange": 1.0}))
     assert (ignored.label, bool(ignored.doubt)) == (NOTHING, True)
 
 
-def test_the_wanted_rate_moves_the_limit_alone_and_16_bits_give_the_same_expert(learn: Learn, learned: Trained) -> None:
+def test_the_wanted_rate_moves_the_limit_alone_and_16_bits_give_the_same_expert(learn, learned):
     strict = learn([part(seed) for seed in range(12)], false_calls=0.01)
     differing = {name for name, one in learned.state.items() if not torch.equal(one, strict.state[name])}
     assert differing == {"limit", "near.usual"}
@@ -132,7 +131,7 @@ def test_the_wanted_rate_moves_the_limit_alone_and_16_bits_give_the_same_expert(
     assert all(torch.equal(again.state[name], tensor) for name, tensor in learned.state.items())
 
 
-def test_it_shows_a_good_patch_beside_what_deviates_which_survives_the_results_of_a_run(learned: Trained) -> None:
+def test_it_shows_a_good_patch_beside_what_deviates_which_survives_the_results_of_a_run(learned):
     picture = part(200, blot=(36, 27), at=(20, 30))
     likeness = judged(learned, picture).likeness
     good = np.frombuffer(likeness.pixels, np.uint8).reshape(likeness.side, likeness.side, 3)
@@ -148,34 +147,34 @@ def test_it_shows_a_good_patch_beside_what_deviates_which_survives_the_results_o
     assert back.box == pytest.approx(finding.likeness.box, abs=0.1)
 
 
-def test_an_experts_own_part_is_its_bank_of_less_than_a_megabyte_and_its_norms_fold(learned: Trained) -> None:
+def test_an_experts_own_part_is_its_bank_of_less_than_a_megabyte_and_its_norms_fold(learned):
     own = {name: tensor for name, tensor in learned.state.items() if not name.startswith("backbone.")}
     assert sum(tensor.nbytes for tensor in own.values()) < 1e6
     assert learned.metrics["good_parts"] >= 11
     assert len(fold(patch, EXPERT, learned.state).pairs) == 48
 
 
-def other(seed: int) -> Pixels:
+def other(seed):
     picture = np.full((SIDE, SIDE, 3), 128, np.uint8)
     cv2.circle(picture, (48, 48), 30, (250, 240, 20), 6)
     return (picture + np.random.default_rng(seed).normal(0, 3, picture.shape)).clip(0, 255).astype(np.uint8)
 
 
 @pytest.mark.parametrize("others", [1, 3])
-def test_pictures_of_another_part_are_left_out_and_named_and_do_not_hide_each_other(learn: Learn, others: int) -> None:
+def test_pictures_of_another_part_are_left_out_and_named_and_do_not_hide_each_other(learn, others):
     trained = learn([*(part(seed) for seed in range(10)), *(other(seed) for seed in range(others))])
     assert trained.metrics["left_out"] == others
     assert trained.metrics["called"] >= others, "if they are good, their like is called"
     assert all(any(f"{number}.png" in remark for remark in trained.remarks) for number in range(10, 10 + others))
 
 
-def test_pictures_of_another_part_that_are_too_many_to_be_left_out_are_named(learn: Learn) -> None:
+def test_pictures_of_another_part_that_are_too_many_to_be_left_out_are_named(learn):
     trained = learn([*(part(seed) for seed in range(8)), *(other(seed) for seed in range(6))])
     assert trained.metrics["left_out"] == 0
     assert [remark for remark in trained.remarks if "08.png, 09.png, 10.png and 3 more" in remark]
 
 
-def test_series_of_few_parts_and_what_deviates_most_are_told(learn: Learn, learned: Trained) -> None:
+def test_series_of_few_parts_and_what_deviates_most_are_told(learn, learned):
     places = [(14, 14), (14, 48), (34, 30), (20, 60)]
     trained = learn([part(seed, at=places[seed % 4]) for seed in range(16)])
     assert [remark for remark in trained.remarks if "series of about 4 parts" in remark]
@@ -184,7 +183,7 @@ def test_series_of_few_parts_and_what_deviates_most_are_told(learn: Learn, learn
     assert not [remark for remark in learned.remarks if "series" in remark]
 
 
-def test_one_odd_good_part_does_not_let_defects_pass(learn: Learn) -> None:
+def test_one_odd_good_part_does_not_let_defects_pass(learn):
     odd = part(11, at=(20, 24))
     cv2.circle(odd, (50, 50), 3, (120, 110, 100), -1)
     trained = learn([*(part(seed) for seed in range(11)), odd])
@@ -204,20 +203,20 @@ def test_one_odd_good_part_does_not_let_defects_pass(learn: Learn) -> None:
     ],
     ids=["few", "alike", "no backbone", "freeze"],
 )
-def test_what_cannot_be_learned_is_refused(learn, pictures, plan, named) -> None:
+def test_what_cannot_be_learned_is_refused(learn, pictures, plan, named):
     with pytest.raises(ConfigError, match=named):
         learn(pictures, **plan)
 
 
-def surface(seed: int) -> Pixels:
+def surface(seed):
     """Draw a part that fills its picture."""
     chance = np.random.default_rng(seed)
     weave = cv2.GaussianBlur(chance.normal(0, 30, (SIDE, SIDE)), (0, 0), 2)[:, :, None]
     return (125 + weave + chance.normal(0, 2, (SIDE, SIDE, 3))).clip(0, 255).astype(np.uint8)
 
 
-def test_a_part_that_is_small_in_its_pictures_is_told(learn: Learn) -> None:
-    def small(seed: int) -> Pixels:
+def test_a_part_that_is_small_in_its_pictures_is_told(learn):
+    def small(seed):
         picture = np.full((4 * SIDE, 4 * SIDE, 3), (40, 110, 60), np.uint8)
         at = 30 + 7 * seed
         picture[at : at + 40, at : at + 40] = cv2.resize(part(seed, at=(20, 30)), (40, 40))
@@ -228,14 +227,14 @@ def test_a_part_that_is_small_in_its_pictures_is_told(learn: Learn) -> None:
 
 
 @pytest.mark.slow
-def test_a_part_that_fills_five_hundredths_of_its_pictures_is_told(backbone: Path, tmp_path: Path) -> None:
-    def at(seed: int, side: int) -> Pixels:
+def test_a_part_that_fills_five_hundredths_of_its_pictures_is_told(backbone, tmp_path):
+    def at(seed, side):
         picture = np.full((4 * SIDE, 4 * SIDE, 3), (40, 110, 60), np.uint8)
         left, top = np.random.default_rng(seed).integers(20, 360 - side, 2)
         picture[top : top + side, left : left + side] = cv2.resize(part(seed, at=(20, 30)), (side, side))
         return picture
 
-    def remarks(side: int, light: float = 1.0) -> list[str]:
+    def remarks(side, light=1.0):
         board = np.array((40, 110, 60))
         pictures = [(light * (0.7 * at(seed, side) + 0.3 * board)).astype(np.uint8) for seed in range(5)]
         data = saved(tmp_path / f"{side} {light}", pictures)
@@ -249,8 +248,8 @@ def test_a_part_that_fills_five_hundredths_of_its_pictures_is_told(backbone: Pat
     assert not remarks(330, light=0.3)
 
 
-def test_grey_pictures_are_learned_as_they_are(learn: Learn) -> None:
-    def grey(seed: int, **how: tuple[int, int]) -> Pixels:
+def test_grey_pictures_are_learned_as_they_are(learn):
+    def grey(seed, **how):
         return cv2.cvtColor(cv2.cvtColor(part(seed, **how), cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
 
     trained = learn([grey(seed) for seed in range(12)])
@@ -258,10 +257,10 @@ def test_grey_pictures_are_learned_as_they_are(learn: Learn) -> None:
     assert judged(trained, grey(200, blot=(36, 27), at=(20, 30))).label == "strange"
 
 
-def test_each_alternate_has_a_bank_of_its_own(learn: Learn) -> None:
+def test_each_alternate_has_a_bank_of_its_own(learn):
     at = (24, 28)
 
-    def turned(seed: int, **more: object) -> Pixels:
+    def turned(seed, **more):
         return part(seed, at=at, **more)[:, ::-1].copy()
 
     nothing = np.zeros((SIDE, SIDE), np.uint8)
@@ -274,7 +273,7 @@ def test_each_alternate_has_a_bank_of_its_own(learn: Learn) -> None:
     expert = replace(EXPERT, alternates=2)
     module = network(patch, expert, trained.state)
 
-    def said(picture: Pixels) -> tuple[str, str]:
+    def said(picture):
         prepared = patch.compare_best(picture, reference, expert)
         with torch.inference_mode():
             outputs = patch.forward(module, torch.from_numpy(prepared.pixels[None]))
@@ -286,7 +285,7 @@ def test_each_alternate_has_a_bank_of_its_own(learn: Learn) -> None:
     assert said(turned(103, blot=(36, 27))) == ("b/two", "strange")
 
 
-def loose(seed: int, shot: int = 0) -> Pixels:
+def loose(seed, shot=0):
     """Draw a part of which no two look alike, as in a shot of a series of it."""
     chance = np.random.default_rng(seed)
     picture = np.full((SIDE, SIDE, 3), (150, 90, 40), np.uint8)
@@ -304,17 +303,17 @@ def loose(seed: int, shot: int = 0) -> Pixels:
     ],
     ids=["series", "one look is more alike"],
 )
-def test_series_of_a_few_parts_are_not_two_looks(learn: Learn, pictures: list[Pixels], looks: int) -> None:
+def test_series_of_a_few_parts_are_not_two_looks(learn, pictures, looks):
     trained = learn(pictures)
     assert trained.looks == looks
     assert not [remark for remark in trained.remarks if "crop" in remark], "the part fills its pictures"
 
 
 @pytest.mark.slow
-def test_it_tells_which_pictures_show_one_part(backbone: Path) -> None:
+def test_it_tells_which_pictures_show_one_part(backbone):
     plan = TrainingPlan(Path(), Path(), epochs=1, batch=1, learning_rate=0.1, threads=1, init=backbone)
 
-    def parts_of(shots: int) -> list[int]:
+    def parts_of(shots):
         pictures = [loose(shot // shots, shot) for shot in range(12)]
         inputs = [patch.preprocess(one, EXPERT).pixels for one in pictures]
         return [*patch.parts_of(EXPERT, plan, [*inputs, *inputs], ["good"] * 12 + ["bad"] * 12)]
@@ -326,7 +325,7 @@ def test_it_tells_which_pictures_show_one_part(backbone: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_looks_without_a_reference_have_limits_of_their_own(learn: Learn) -> None:
+def test_two_looks_without_a_reference_have_limits_of_their_own(learn):
     trained = learn([part(seed, at=(20, 30)) for seed in range(10)] + [loose(seed) for seed in range(8)])
     assert (trained.looks, trained.in_frame, trained.metrics["good_parts"]) == (2, False, 18)
     expert = replace(EXPERT, alternates=2)
@@ -336,7 +335,7 @@ def test_two_looks_without_a_reference_have_limits_of_their_own(learn: Learn) ->
     assert judged(trained, loose(100), expert=expert).label == "none"
 
 
-def test_in_the_frame_of_a_reference_the_place_counts(learn: Learn) -> None:
+def test_in_the_frame_of_a_reference_the_place_counts(learn):
     at = (24, 32)
     reference = Reference(part(0, at=at), np.zeros((SIDE, SIDE), np.uint8))
     good = [part(seed, at=(at[0] + seed % 3 - 1, at[1] + seed % 2)) for seed in range(12)]
@@ -351,7 +350,7 @@ def test_in_the_frame_of_a_reference_the_place_counts(learn: Learn) -> None:
     assert doubtful.doubt
 
 
-def test_aligned_parts_seem_no_farther_from_each_other_than_further_ones_do() -> None:
+def test_aligned_parts_seem_no_farther_from_each_other_than_further_ones_do():
     # Each part looks of its own along six directions, more rows than a bank holds: rows stand for others.
     rng, grid, count = torch.Generator().manual_seed(0), 28, 10
     usual, directions = torch.randn(grid, grid, 32, generator=rng), torch.randn(6, 32, generator=rng)
@@ -369,10 +368,10 @@ def test_aligned_parts_seem_no_farther_from_each_other_than_further_ones_do() ->
     assert own / further == pytest.approx(1, abs=0.25)
 
 
-def test_in_the_frame_of_a_reference_a_deviation_counts_less_where_good_parts_vary(learn: Learn) -> None:
+def test_in_the_frame_of_a_reference_a_deviation_counts_less_where_good_parts_vary(learn):
     at = (24, 32)
 
-    def beside_a_trace(seed: int) -> Pixels:
+    def beside_a_trace(seed):
         picture = part(seed, at=at)
         cv2.line(picture, (0, 6 + 3 * seed % 16), (SIDE, 6 + 3 * seed % 16), (150, 230, 170), 2)
         return picture
@@ -389,10 +388,10 @@ def test_in_the_frame_of_a_reference_a_deviation_counts_less_where_good_parts_va
     assert judged(replace(trained, state=state), bad, reference).label == "none"
 
 
-def test_a_colour_that_no_good_part_shows_at_its_place_is_strange(learn: Learn) -> None:
+def test_a_colour_that_no_good_part_shows_at_its_place_is_strange(learn):
     at = (24, 32)
 
-    def leads(seed: int, colour: tuple[int, int, int] | None = None) -> Pixels:
+    def leads(seed, colour=None):
         """Good leads shine more or less, and each is grey."""
         picture, chance = part(seed, at=at), np.random.default_rng(seed)
         for x in (4, 16, 28, 40):
@@ -415,8 +414,8 @@ def test_a_colour_that_no_good_part_shows_at_its_place_is_strange(learn: Learn) 
 
 
 @pytest.mark.parametrize(("boards", "said"), [(3, "none"), (1, "strange")], ids=["several", "one"])
-def test_a_board_of_a_new_colour_is_strange_where_good_parts_had_boards_of_one(learn, boards, said) -> None:
-    def on(board: tuple[int, int, int], seed: int) -> Pixels:
+def test_a_board_of_a_new_colour_is_strange_where_good_parts_had_boards_of_one(learn, boards, said):
+    def on(board, seed):
         picture = part(seed, at=(24, 32)).astype(int)
         bare = (abs(picture - (40, 110, 60)) < 20).all(axis=2)
         return (picture + bare[:, :, None] * (np.array(board) - (40, 110, 60))).clip(0, 255).astype(np.uint8)
@@ -436,7 +435,7 @@ def test_a_board_of_a_new_colour_is_strange_where_good_parts_had_boards_of_one(l
     [replace(EXPERT, labels=("a", "b")), replace(EXPERT, input_size=32), replace(EXPERT, input_size=100)],
     ids=["two labels", "small", "no multiple of 8"],
 )
-def test_an_expert_that_the_kind_cannot_run_is_refused(expert: Expert) -> None:
+def test_an_expert_that_the_kind_cannot_run_is_refused(expert):
     with pytest.raises(ConfigError, match="eye"):
         patch.skeleton(expert)
 
@@ -452,7 +451,7 @@ components:
 """
 
 
-def test_experts_of_one_backbone_share_it_and_a_line_runs_them(call: Call, tmp_path: Path) -> None:
+def test_experts_of_one_backbone_share_it_and_a_line_runs_them(call, tmp_path):
     board, store = tmp_path / "line7.yaml", tmp_path / "store"
     board.write_text(BOARD)
     for name, first in (("eye", 0), ("ear", 20)):
@@ -477,7 +476,7 @@ def test_experts_of_one_backbone_share_it_and_a_line_runs_them(call: Call, tmp_p
 
 
 @pytest.mark.slow
-def test_experts_with_colours_and_without_take_turns_on_one_line(tmp_path: Path, learned: Trained) -> None:
+def test_experts_with_colours_and_without_take_turns_on_one_line(tmp_path, learned):
     board, store = tmp_path / "line7.yaml", Store(tmp_path / "store")
     board.write_text(BOARD)
     experts = rules.load(board).experts
@@ -497,7 +496,7 @@ def test_experts_with_colours_and_without_take_turns_on_one_line(tmp_path: Path,
     assert verdicts == [Verdict.OK, Verdict.NG, Verdict.OK, Verdict.NG]
 
 
-def test_what_was_exported_comes_back_with_its_looks_unless_it_needs_its_reference(call: Call, tmp_path: Path) -> None:
+def test_what_was_exported_comes_back_with_its_looks_unless_it_needs_its_reference(call, tmp_path):
     whole, store = patch.skeleton(replace(EXPERT, alternates=2)).state_dict(), Store(tmp_path / "store")
     state = {name: one for name, one in whole.items() if not name.startswith("optional.")}
     learning.put(store, EXPERT, Trained(state, EXPERT.labels, {}, looks=2), None, "made up")
@@ -514,7 +513,7 @@ def test_what_was_exported_comes_back_with_its_looks_unless_it_needs_its_referen
 
 
 @pytest.mark.slow
-def test_bad_pictures_calibrate_and_evaluate_it(call: Call, tmp_path: Path, learned: Trained) -> None:
+def test_bad_pictures_calibrate_and_evaluate_it(call, tmp_path, learned):
     board, store = tmp_path / "line7.yaml", Store(tmp_path / "store")
     board.write_text(BOARD)
     learning.put(store, rules.load(board).experts["eye"], learned, None, "trained on drawn parts")
@@ -523,7 +522,7 @@ def test_bad_pictures_calibrate_and_evaluate_it(call: Call, tmp_path: Path, lear
         bad = [part(seed, blot=(seed % 40, 27)) for seed in range(first + 20, first + 32)]
         saved(tmp_path / purpose / "U1" / "bad", bad)
 
-    def said(command: str, images: str, *options: str) -> Said:
+    def said(command, images, *options):
         told = (command, board, "--images", tmp_path / images, "--store", store.root, *options)
         return call(*told, command=experts_command)
 
@@ -537,7 +536,7 @@ def test_bad_pictures_calibrate_and_evaluate_it(call: Call, tmp_path: Path, lear
     assert all("in doubt" in line for line in wrong), evaluated.out
 
 
-def test_a_core_set_takes_what_lies_apart_first_and_a_heat_map_has_a_value_for_each_place() -> None:
+def test_a_core_set_takes_what_lies_apart_first_and_a_heat_map_has_a_value_for_each_place():
     rows = torch.cat([torch.zeros(50, 4), torch.eye(4) * 5, torch.full((10, 4), 0.01)])
     assert set(core_set(rows, 5).tolist()) >= {50, 51, 52, 53}
     assert len(core_set(torch.ones(9, 4), 5)) == 1
@@ -547,7 +546,7 @@ def test_a_core_set_takes_what_lies_apart_first_and_a_heat_map_has_a_value_for_e
         Heat(2, 3, bytes(5))
 
 
-def test_the_backbone_is_the_body_also_of_experts_without_colours(tmp_path: Path, learned: Trained) -> None:
+def test_the_backbone_is_the_body_also_of_experts_without_colours(tmp_path, learned):
     store, colours = Store(tmp_path / "store"), patch.skeleton(EXPERT).optional.state_dict()
     for number in range(2):
         own = {f"optional.{name}": one for name, one in colours.items()} if number else {}

@@ -3,7 +3,6 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import picture_folders
@@ -13,15 +12,15 @@ from golden_parts import bad, findings_of, good, moved, noisy, part
 from PIL import Image
 from safetensors.torch import save_file
 from tables import with_slow_rows
-from tiny_line import Call, Said
+from tiny_line import Said
 
 from coe.cli import experts_command
-from coe.core import Expert, Finding
+from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.learn import backbones
 from coe.store import kinds
 from coe.store.exam import NO_EXAM
-from coe.store.kinds import Trained, TrainingPlan
+from coe.store.kinds import TrainingPlan
 from coe.store.store import Store
 from coe.variants import int8
 from coe.variants.fold import fold, network
@@ -33,39 +32,39 @@ Run = Callable[..., Said]
 EXPERT = Expert("u1", "probe", ("bad", "ok"), 64, "b/u1", frozenset({"bad"}))
 
 
-def holed(seed: int) -> np.ndarray:
+def holed(seed):
     return moved(bad(noisy(part(), seed)), float(seed % 3), float(-seed % 4))
 
 
-def saved(root: Path, label: str, *pictures: np.ndarray) -> Path:
+def saved(root, label, *pictures):
     picture_folders.saved(root / label, *pictures)
     return root
 
 
-def folder(root: Path, count: int = 10, first: int = 0) -> Path:
+def folder(root, count=10, first=0):
     saved(root, "ok", *(good(seed) for seed in range(first, first + count)))
     return saved(root, "bad", *(holed(seed) for seed in range(first + 100, first + 100 + count)))
 
 
-def plan(data: Path, init: Path | None, **more: object) -> TrainingPlan:
+def plan(data, init, **more):
     plan = TrainingPlan(data, data, epochs=1, batch=1, learning_rate=1e-3, threads=1, init=init)
     return replace(plan, **more)
 
 
-def learn(data: Path, init: Path | None, expert: Expert = EXPERT, **more: object) -> Trained:
+def learn(data, init, expert=EXPERT, **more):
     return probe.train(expert, plan(data, init, **more), lambda *_: None)
 
 
-def look(trained: Trained, *pictures: np.ndarray) -> list[Finding]:
+def look(trained, *pictures):
     return findings_of(probe, EXPERT, trained, [probe.preprocess(pixels, EXPERT) for pixels in pictures])
 
 
 @pytest.fixture(scope="module")
-def trained(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(backbone, tmp_path_factory):
     return learn(folder(tmp_path_factory.mktemp("data")), backbone)
 
 
-def test_ten_pictures_of_each_label_teach_what_tells_them_apart_judged_by_heads_without_them(trained: Trained) -> None:
+def test_ten_pictures_of_each_label_teach_what_tells_them_apart_judged_by_heads_without_them(trained):
     findings = look(trained, *(good(seed) for seed in range(40, 48)), *(holed(seed) for seed in range(140, 148)))
     assert [one.label for one in findings] == ["ok"] * 8 + ["bad"] * 8
     assert sum(bool(one.doubt) for one in findings) <= 1
@@ -77,7 +76,7 @@ def test_ten_pictures_of_each_label_teach_what_tells_them_apart_judged_by_heads_
     assert (trained.unproven, trained.remarks) == ("", ())
 
 
-def test_nothing_that_looks_unlike_all_good_parts_is_good_whatever_its_batch(trained: Trained) -> None:
+def test_nothing_that_looks_unlike_all_good_parts_is_good_whatever_its_batch(trained):
     unlike = [part(7), np.full((160, 160, 3), 200, np.uint8), np.zeros((160, 160, 3), np.uint8)]
     assert all(one.doubt or one.label == "bad" for one in look(trained, *unlike))
     pictures = [good(50), holed(51), part(7)]
@@ -87,7 +86,7 @@ def test_nothing_that_looks_unlike_all_good_parts_is_good_whatever_its_batch(tra
         assert alone.score == pytest.approx(finding.score, abs=1e-4)
 
 
-def test_in_a_lesser_variant_what_is_nearly_unlike_all_is_in_doubt_and_no_numbers_give_no_finding() -> None:
+def test_in_a_lesser_variant_what_is_nearly_unlike_all_is_in_doubt_and_no_numbers_give_no_finding():
     prepared = [probe.preprocess(part(), EXPERT)] * 3
     outputs = outputs_of([[0.0, 3.0]] * 3, [0.2, 0.45, 0.6])
     full = probe.postprocess(outputs, prepared, EXPERT)
@@ -100,7 +99,7 @@ def test_in_a_lesser_variant_what_is_nearly_unlike_all_is_in_doubt_and_no_number
         probe.postprocess(outputs_of([[np.nan, 0.0]], [0.0]), prepared[:1], EXPERT)
 
 
-def outputs_of(logits: list[list[float]], unlike: list[float]) -> dict[str, torch.Tensor]:
+def outputs_of(logits, unlike):
     count = len(logits)
     return {
         "logits": torch.tensor(logits),
@@ -111,7 +110,7 @@ def outputs_of(logits: list[list[float]], unlike: list[float]) -> dict[str, torc
     }
 
 
-def test_held_out_pictures_of_all_labels_are_measured_if_the_folder_has_them(backbone: Path, tmp_path: Path) -> None:
+def test_held_out_pictures_of_all_labels_are_measured_if_the_folder_has_them(backbone, tmp_path):
     grey = np.full((160, 160, 3), 90, np.uint8)
     for name, count, first in (("train", 10, 0), ("val", 4, 60)):
         seeds = range(first, first + count)
@@ -120,7 +119,7 @@ def test_held_out_pictures_of_all_labels_are_measured_if_the_folder_has_them(bac
     assert (metrics["held_out"], metrics["accuracy"] > 0.9) == (12, True)
 
 
-def test_few_pictures_and_copies_are_named(backbone: Path, tmp_path: Path) -> None:
+def test_few_pictures_and_copies_are_named(backbone, tmp_path):
     data = folder(tmp_path, 8)
     shutil.copy(data / "ok/01.png", data / "bad/copy.png")
     said = " ".join(learn(data, backbone).remarks)
@@ -128,22 +127,20 @@ def test_few_pictures_and_copies_are_named(backbone: Path, tmp_path: Path) -> No
     assert "ok/01.png = bad/copy.png" in said or "bad/copy.png = ok/01.png" in said
 
 
-def other(seed: int) -> np.ndarray:
+def other(seed):
     picture = np.full((160, 160, 3), (40, 60, 150), np.uint8)
     picture[30:130:12, 20:140] = (240, 220, 40)
     return noisy(picture, seed)
 
 
-def dotted(seed: int) -> np.ndarray:
+def dotted(seed):
     picture = good(seed)
     picture[60:80, 60:80] = (250, 10, 10)
     return picture
 
 
 @pytest.mark.parametrize("drawn", with_slow_rows([dotted, other], fast=1))
-def test_good_pictures_of_another_part_that_are_many_are_named(
-    backbone: Path, tmp_path: Path, drawn: Callable[[int], np.ndarray]
-) -> None:
+def test_good_pictures_of_another_part_that_are_many_are_named(backbone, tmp_path, drawn):
     data = folder(tmp_path, 12)
     assert not [remark for remark in learn(data, backbone).remarks if "another part" in remark]
     for number in range(8):
@@ -152,12 +149,12 @@ def test_good_pictures_of_another_part_that_are_many_are_named(
     assert "ok/other0.png, ok/other1.png, ok/other2.png and 5 more" in told
 
 
-def wave(along: float, beside: float) -> np.ndarray:
+def wave(along, beside):
     down, across = np.mgrid[:160, :160]
     return np.stack([127 + 120 * np.sin(across * along + down * beside)] * 3, axis=2).astype(np.uint8)
 
 
-def test_series_of_few_parts_are_told_of_each_label(backbone: Path, tmp_path: Path) -> None:
+def test_series_of_few_parts_are_told_of_each_label(backbone, tmp_path):
     parts = [wave(1 / (3 + 2 * number), number / 9) for number in range(5)]
     data = saved(tmp_path, "ok", *(good(seed) for seed in range(8)))
     saved(data, "bad", *(noisy(one, seed) for one in parts for seed in range(3)))
@@ -166,14 +163,14 @@ def test_series_of_few_parts_are_told_of_each_label(backbone: Path, tmp_path: Pa
     assert "5 parts" in told
 
 
-def test_a_picture_is_not_judged_by_others_of_its_series(backbone: Path, tmp_path: Path) -> None:
+def test_a_picture_is_not_judged_by_others_of_its_series(backbone, tmp_path):
     for label, first in (("ok", 0), ("bad", 50)):  # nothing but the part itself tells them apart
         parts = [wave(*np.random.default_rng(first + number).uniform(0.02, 0.5, 2)) for number in range(6)]
         saved(tmp_path, label, *(noisy(one, seed) for one in parts for seed in range(3)))
     assert learn(tmp_path, backbone).metrics["accuracy"] < 0.7
 
 
-def test_what_cannot_be_learned_is_refused_in_a_sentence(backbone: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_learned_is_refused_in_a_sentence(backbone, tmp_path):
     once = saved(saved(tmp_path / "once", "ok", *(good(seed) for seed in range(5))), "bad", holed(1))
     with pytest.raises(ConfigError, match="one image of 'bad'"):
         learn(once, backbone)
@@ -191,7 +188,7 @@ def test_what_cannot_be_learned_is_refused_in_a_sentence(backbone: Path, tmp_pat
         probe.skeleton(replace(EXPERT, input_size=16))
 
 
-def test_grey_pictures_are_learned_and_those_of_16_bits_ask_which_bits_count(backbone: Path, tmp_path: Path) -> None:
+def test_grey_pictures_are_learned_and_those_of_16_bits_ask_which_bits_count(backbone, tmp_path):
     data = saved(tmp_path, "ok", *(good(seed).mean(axis=2).astype(np.uint8) for seed in range(4)))
     saved(data, "bad", *(holed(seed).mean(axis=2).astype(np.uint8) for seed in range(4)))
     assert learn(data, backbone).metrics["held_out"] == 8
@@ -201,7 +198,7 @@ def test_grey_pictures_are_learned_and_those_of_16_bits_ask_which_bits_count(bac
     assert learn(data, backbone, bits=12).metrics["held_out"] == 9
 
 
-def test_turned_parts_are_learned_turned_and_refused_by_kinds_that_do_not_heed_it(run: Run, tmp_path: Path) -> None:
+def test_turned_parts_are_learned_turned_and_refused_by_kinds_that_do_not_heed_it(run, tmp_path):
     image = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
     image[:, :, 4:8, 12:20] = 255
     turns = turned(image, 8)
@@ -212,7 +209,7 @@ def test_turned_parts_are_learned_turned_and_refused_by_kinds_that_do_not_heed_i
     assert "does not learn parts that lie turned" in run("train", "b/u1", *words, "--data", tmp_path).err
 
 
-def test_copies_do_not_judge_each_other() -> None:
+def test_copies_do_not_judge_each_other():
     """Labels by chance: with its copy among what is learned, each picture would be told right."""
     chance = np.random.default_rng(0)
     features, labels = chance.normal(size=(60, 200)), chance.integers(0, 2, 60)
@@ -223,7 +220,7 @@ def test_copies_do_not_judge_each_other() -> None:
     assert temperature > 2, "so its scores say that it does not know"
 
 
-def test_unseen_pictures_that_lean_to_one_label_are_shifted_back_and_rare_labels_weigh_as_frequent_ones() -> None:
+def test_unseen_pictures_that_lean_to_one_label_are_shifted_back_and_rare_labels_weigh_as_frequent_ones():
     labels = np.array([0] * 40 + [1] * 40)
     margin = np.random.default_rng(0).normal(size=80) + np.where(labels == 1, 4.0, 0.5)
     logits = np.column_stack((-margin, margin))
@@ -239,11 +236,11 @@ def test_unseen_pictures_that_lean_to_one_label_are_shifted_back_and_rare_labels
 
 
 @pytest.fixture
-def run(call: Call, tmp_path: Path) -> Run:
+def run(call, tmp_path):
     return lambda *words: call(*words, "--store", tmp_path / "store", command=experts_command)
 
 
-def test_a_classifier_starts_from_the_backbone_of_its_kind_or_says_that_it_has_none(run: Run, tmp_path: Path) -> None:
+def test_a_classifier_starts_from_the_backbone_of_its_kind_or_says_that_it_has_none(run, tmp_path):
     assert backbones.start_of(Store(tmp_path / "store"), kinds.resolve("resnet18")) is None
     data = folder(tmp_path / "data", 2)
     words = ("train", "b/u1", "--kind", "resnet18", "--input", "64", "--data", data, "--epochs", "1", "--no-prepare")
@@ -257,7 +254,7 @@ def test_a_classifier_starts_from_the_backbone_of_its_kind_or_says_that_it_has_n
     assert Store(tmp_path / "store").manifest("b/u1").source.endswith("from backbones/resnet18")
 
 
-def test_an_expert_from_the_command_shares_its_backbone(run: Run, tmp_path: Path) -> None:
+def test_an_expert_from_the_command_shares_its_backbone(run, tmp_path):
     data, shelf = folder(tmp_path / "data", 5), Store(tmp_path / "store")
     for name in ("b/u1", "b/u2"):
         said = run("train", name, "--kind", "probe", "--input", "64", "--data", data, "--no-prepare")
@@ -268,7 +265,7 @@ def test_an_expert_from_the_command_shares_its_backbone(run: Run, tmp_path: Path
     assert first.bytes < 450_000
 
 
-def blotted(seed: int) -> np.ndarray:
+def blotted(seed):
     """A part with a blot, of another place, shape and colour each time."""
     chance = np.random.default_rng(seed)
     picture = good(seed).copy()
@@ -279,12 +276,12 @@ def blotted(seed: int) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def blots(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def blots(backbone, tmp_path_factory):
     data = saved(tmp_path_factory.mktemp("data"), "ok", *(good(seed) for seed in range(10)))
     return learn(saved(data, "bad", *(blotted(seed) for seed in range(100, 110))), backbone)
 
 
-def test_defects_of_which_no_two_are_alike_are_told_and_shown_where(blots: Trained) -> None:
+def test_defects_of_which_no_two_are_alike_are_told_and_shown_where(blots):
     findings = look(blots, *(good(seed) for seed in range(40, 52)), *(blotted(seed) for seed in range(140, 152)))
     passed = [one.label == "ok" and not one.doubt for one in findings]
     assert sum(passed[:12]) >= 9
@@ -304,7 +301,7 @@ def test_defects_of_which_no_two_are_alike_are_told_and_shown_where(blots: Train
     "size",
     with_slow_rows([72, 64], fast=1),
 )
-def test_it_can_be_exported_for_int8_and_its_distances_and_paddings_stay_float(blots: Trained, size: int) -> None:
+def test_it_can_be_exported_for_int8_and_its_distances_and_paddings_stay_float(blots, size):
     expert = replace(EXPERT, input_size=size)
     folded = fold(probe, expert, blots.state)
     module = network(probe, expert, folded.state, folded.pairs)

@@ -41,7 +41,7 @@ def silent(done, of, measures):
     pass
 
 
-def test_all_four_are_found_by_dotted_path_and_normalise_like_imagenet() -> None:
+def test_all_four_are_found_by_dotted_path_and_normalise_like_imagenet():
     for depth in (18, 34, 50, 101):
         kind = resolve(f"experts.resnet:resnet{depth}")
         assert (kind.name, kind.task) == (f"resnet{depth}", "classify")
@@ -150,7 +150,7 @@ def test_no_folder_no_start_and_an_image_that_cannot_be_read_are_told(tmp_path):
         damaged.unlink(missing_ok=True)
 
 
-def test_a_torchvision_state_dict_is_imported_and_one_that_does_not_fit_names_the_tensor() -> None:
+def test_a_torchvision_state_dict_is_imported_and_one_that_does_not_fit_names_the_tensor():
     state = KIND.skeleton(CHIP).state_dict()
     foreign = {f"module.{name}": value for name, value in state.items() if not name.endswith("num_batches_tracked")}
     converted = KIND.convert(foreign, CHIP)
@@ -169,7 +169,7 @@ def test_a_torchvision_state_dict_is_imported_and_one_that_does_not_fit_names_th
         KIND.convert({**state, "conv1.weight": torch.zeros(64, 1, 7, 7)}, CHIP)
 
 
-def test_augmenting_follows_its_generator_and_nothing_changes_nothing() -> None:
+def test_augmenting_follows_its_generator_and_nothing_changes_nothing():
     images = torch.randint(0, 256, (4, 3, 16, 16), dtype=torch.uint8)
     still = Augment(shift=0, scale=0, gain=0, offset=0, noise=0)
     assert torch.equal(still(images, torch.Generator()), images)
@@ -184,7 +184,7 @@ def test_augmenting_follows_its_generator_and_nothing_changes_nothing() -> None:
     assert torch.equal(first, second)
 
 
-def test_the_learning_rate_rises_and_falls_and_threads_are_restored_after_an_error() -> None:
+def test_the_learning_rate_rises_and_falls_and_threads_are_restored_after_an_error():
     rates = [pace(step, 100) for step in range(100)]
     assert rates.index(max(rates)) in (9, 10)
     assert rates[0] == pytest.approx(0.1)

@@ -1,8 +1,6 @@
 """Networks that are tuned here: what they keep of their good parts, and what they say of what nobody taught."""
 
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import picture_folders
@@ -11,10 +9,10 @@ import torch
 from golden_parts import bad, good, moved, noisy, part
 from safetensors.torch import save_file
 
-from coe.core import Expert, Finding, Shown
+from coe.core import Expert, Shown
 from coe.learn import learning
 from coe.store.blob_format import optional_of
-from coe.store.kinds import Trained, TrainingPlan
+from coe.store.kinds import TrainingPlan
 from coe.store.skeletons import random_weights, skeleton
 from coe.store.store import Store
 from coe.variants import int8
@@ -26,11 +24,11 @@ EXPERT = Expert("u1", "efficientnet-lite0", ("bad", "ok"), 64, "b/u1", frozenset
 FROZEN = efficientnet_lite0.early_layers
 
 
-def holed(seed: int) -> np.ndarray:
+def holed(seed):
     return moved(bad(noisy(part(), seed)), float(seed % 3), float(-seed % 4))
 
 
-def folder(root: Path, count: int = 12, wrong: int = 0) -> Path:
+def folder(root, count=12, wrong=0):
     """Pictures of good parts, of which the last are bad, and of bad ones."""
     among = [holed(seed) for seed in range(300, 300 + wrong)]
     picture_folders.saved(root / "ok", *(good(seed) for seed in range(count - wrong)), *among)
@@ -38,32 +36,32 @@ def folder(root: Path, count: int = 12, wrong: int = 0) -> Path:
     return root
 
 
-def learn(data: Path, init: Path | None, expert: Expert = EXPERT, **more: object) -> Trained:
+def learn(data, init, expert=EXPERT, **more):
     plan = TrainingPlan(data, data, epochs=4, batch=8, learning_rate=2e-3, threads=1, init=init, held_out=0.0)
     return efficientnet_lite0.train(expert, replace(plan, **more), lambda *_: None)
 
 
-def said(module: torch.nn.Module, pictures: Sequence[np.ndarray], expert: Expert = EXPERT) -> list[Finding]:
+def said(module, pictures, expert=EXPERT):
     prepared = [efficientnet_lite0.preprocess(pixels, expert) for pixels in pictures]
     with torch.inference_mode():
         outputs = efficientnet_lite0.forward(module, torch.from_numpy(np.stack([one.pixels for one in prepared])))
     return efficientnet_lite0.postprocess(outputs, prepared, expert)
 
 
-def look(trained: Trained, *pictures: np.ndarray, expert: Expert = EXPERT) -> list[Finding]:
+def look(trained, *pictures, expert=EXPERT):
     return said(network(efficientnet_lite0, expert, trained.state), pictures, expert)
 
 
-def by_head_alone(trained: Trained) -> dict[str, torch.Tensor]:
+def by_head_alone(trained):
     return {name: one for name, one in trained.state.items() if "optional" not in name}
 
 
-def passes(finding: Finding) -> bool:
+def passes(finding):
     return finding.label == "ok" and not finding.doubt
 
 
 @pytest.fixture(scope="module")
-def trained(backbone: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(backbone, tmp_path_factory):
     return learn(folder(tmp_path_factory.mktemp("data")), backbone, freeze=FROZEN)
 
 
@@ -71,7 +69,7 @@ UNLIKE = [part(7), np.full((160, 160, 3), 200, np.uint8), np.zeros((160, 160, 3)
 """What nobody taught: other parts, nothing, and a part that is turned."""
 
 
-def test_nothing_that_looks_unlike_all_good_parts_is_good(trained: Trained) -> None:
+def test_nothing_that_looks_unlike_all_good_parts_is_good(trained):
     near = look(trained, *(good(seed) for seed in range(40, 48)))
     assert sum(map(passes, near)) >= 5
     assert sum(bool(one.doubt) for one in near) <= 1
@@ -83,7 +81,7 @@ def test_nothing_that_looks_unlike_all_good_parts_is_good(trained: Trained) -> N
     assert any(map(passes, look(replace(trained, state=by_head_alone(trained)), *UNLIKE)))
 
 
-def test_it_takes_the_exam(trained: Trained, backbone: Path, tmp_path: Path) -> None:
+def test_it_takes_the_exam(trained, backbone, tmp_path):
     assert {item.item: (item.shown, item.passed) for item in trained.exam.items} == {
         Shown.MISSING: (12, 0),
         Shown.TURNED: (12, 0),
@@ -93,13 +91,13 @@ def test_it_takes_the_exam(trained: Trained, backbone: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_bad_pictures_among_the_good_are_left_out_and_named(backbone: Path, tmp_path: Path) -> None:
+def test_bad_pictures_among_the_good_are_left_out_and_named(backbone, tmp_path):
     trained = learn(folder(tmp_path, 20, wrong=2), backbone, freeze=FROZEN)
     assert set(trained.exam.left_out) == {"ok/18.png", "ok/19.png"}
     assert not any(map(passes, look(trained, *(holed(seed) for seed in range(140, 146)))))
 
 
-def test_without_a_good_label_what_is_unlike_all_pictures_is_in_doubt(backbone: Path, tmp_path: Path) -> None:
+def test_without_a_good_label_what_is_unlike_all_pictures_is_in_doubt(backbone, tmp_path):
     picture_folders.saved(tmp_path / "left", *(good(seed) for seed in range(10)))
     picture_folders.saved(tmp_path / "right", *(holed(seed) for seed in range(100, 110)))
     sides = replace(EXPERT, labels=("left", "right"), reject=frozenset())
@@ -110,14 +108,14 @@ def test_without_a_good_label_what_is_unlike_all_pictures_is_in_doubt(backbone: 
 
 
 @pytest.mark.parametrize(("count", "size"), [(4, 64), (8, 60)])
-def test_where_no_distances_can_be_kept_it_is_said(backbone: Path, tmp_path: Path, count: int, size: int) -> None:
+def test_where_no_distances_can_be_kept_it_is_said(backbone, tmp_path, count, size):
     trained = learn(folder(tmp_path, count), backbone, replace(EXPERT, input_size=size), epochs=1)
     assert not optional_of(trained.state)
     assert any("keeps no distances" in remark for remark in trained.remarks)
 
 
 @pytest.mark.parametrize("kind", [resnet18, resnet50, efficientnet_lite0])
-def test_an_expert_without_distances_says_the_same_as_one_with_them(kind: object) -> None:
+def test_an_expert_without_distances_says_the_same_as_one_with_them(kind):
     expert = replace(EXPERT, kind=kind.name)
     state = random_weights(kind, expert, 0)
     assert not optional_of(state), "random weights know no good parts"
@@ -129,7 +127,7 @@ def test_an_expert_without_distances_says_the_same_as_one_with_them(kind: object
         torch.testing.assert_close(kind.forward(with_parts, images)["logits"], kind.forward(plain, images))
 
 
-def test_weights_are_imported_with_distances_and_without(trained: Trained, backbone: Path, tmp_path: Path) -> None:
+def test_weights_are_imported_with_distances_and_without(trained, backbone, tmp_path):
     for state in (trained.state, by_head_alone(trained)):
         save_file(state, tmp_path / "x.safetensors")
         assert efficientnet_lite0.convert(dict(state), EXPERT).keys() == state.keys()
@@ -137,7 +135,7 @@ def test_weights_are_imported_with_distances_and_without(trained: Trained, backb
     assert optional_of(again.state)
 
 
-def test_it_shares_what_was_frozen_and_keeps_its_own_distances(trained: Trained, tmp_path: Path) -> None:
+def test_it_shares_what_was_frozen_and_keeps_its_own_distances(trained, tmp_path):
     store = Store(tmp_path)
     manifest = learning.put(store, EXPERT, replace(trained, frozen=FROZEN), None, "test")
     assert manifest.body is not None
@@ -147,7 +145,7 @@ def test_it_shares_what_was_frozen_and_keeps_its_own_distances(trained: Trained,
     assert all(torch.equal(loaded[name], tensor) for name, tensor in trained.state.items())
 
 
-def test_folded_and_in_half_precision_it_says_the_same(trained: Trained) -> None:
+def test_folded_and_in_half_precision_it_says_the_same(trained):
     folded = fold(efficientnet_lite0, EXPERT, trained.state)
     assert folded.pairs
     expected = look(trained, good(40), holed(140), *UNLIKE)
@@ -158,7 +156,7 @@ def test_folded_and_in_half_precision_it_says_the_same(trained: Trained) -> None
 
 
 @pytest.mark.slow
-def test_in_int8_its_distances_stay_float(trained: Trained) -> None:
+def test_in_int8_its_distances_stay_float(trained):
     folded = fold(efficientnet_lite0, EXPERT, trained.state)
     module = network(efficientnet_lite0, EXPERT, folded.state, folded.pairs)
     pictures = [

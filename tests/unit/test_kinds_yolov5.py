@@ -68,7 +68,7 @@ def watch_convolutions(monkeypatch, look):
     monkeypatch.setattr(torch.nn.functional, "conv2d", watched)
 
 
-def test_all_four_are_found_and_a_batch_gives_a_finding_an_image_in_its_pixels() -> None:
+def test_all_four_are_found_and_a_batch_gives_a_finding_an_image_in_its_pixels():
     for size in "nsml":
         kind = resolve(f"experts.yolov5:yolov5{size}")
         assert (kind.name, kind.task) == (f"yolov5{size}", "detect")
@@ -370,7 +370,7 @@ class Harmful:
         return (os.system, ("true",))
 
 
-def test_a_checkpoint_is_read_without_running_it_and_one_of_another_size_names_the_tensor(tmp_path) -> None:
+def test_a_checkpoint_is_read_without_running_it_and_one_of_another_size_names_the_tensor(tmp_path):
     module = KIND.skeleton(JOINT)
     module.names = {0: "joint", 1: "bridge"}
     told = {"epoch": 3, "best_fitness": np.float64(0.5), "model": None, "ema": module.half(), "date": "x"}

@@ -1,8 +1,5 @@
 """Pictures that are all known are taken expert by expert; those that come one by one, or are due, as they come."""
 
-from collections.abc import Iterable
-from pathlib import Path
-
 import cv2
 import numpy as np
 import pytest
@@ -18,7 +15,7 @@ COMPONENTS = "CABBACAAB"
 
 
 @pytest.fixture
-def board(tmp_path: Path) -> Path:
+def board(tmp_path):
     path = tmp_path / "tiny.yaml"
     path.write_text(TINY, encoding="utf-8")
     fill(Store(tmp_path / "store"), rules.load(path))
@@ -26,7 +23,7 @@ def board(tmp_path: Path) -> Path:
     return path
 
 
-def arrived(board: Path, pictures: Iterable[Picture]) -> list[str]:
+def arrived(board, pictures):
     """Return the names of pictures in the order in which the decisions heard of them, one under way at a time."""
     options = {"store": board.parent / "store", "memory": "600MB", "profile": "none", "inbox": 1}
     with Inspector(board, experiment=Experiment(keep_trace=True), **options) as line:
@@ -38,19 +35,19 @@ def arrived(board: Path, pictures: Iterable[Picture]) -> list[str]:
     return names
 
 
-def pictures_of(board: Path, components: str = COMPONENTS, within_s: float | None = None) -> list[Picture]:
+def pictures_of(board, components=COMPONENTS, within_s=None):
     path = board.parent / "part.png"
     return [Picture(path, one, name=f"{one}{n}", within_s=within_s) for n, one in enumerate(components)]
 
 
-def test_a_list_is_taken_expert_by_expert_and_what_comes_one_by_one_or_is_due_as_it_comes(board: Path) -> None:
+def test_a_list_is_taken_expert_by_expert_and_what_comes_one_by_one_or_is_due_as_it_comes(board):
     assert arrived(board, pictures_of(board)) == ["A1", "A4", "A6", "A7", "B2", "B3", "B8", "C0", "C5"]
     assert arrived(board, iter(pictures_of(board))) == [f"{one}{n}" for n, one in enumerate(COMPONENTS)]
     pictures = [*pictures_of(board), *pictures_of(board, "A", within_s=60)]
     assert arrived(board, pictures) == [picture.name for picture in pictures]
 
 
-def test_a_component_that_the_board_lacks_is_an_error_of_its_picture_alone(board: Path) -> None:
+def test_a_component_that_the_board_lacks_is_an_error_of_its_picture_alone(board):
     options = {"store": board.parent / "store", "memory": "600MB", "profile": "none"}
     with Inspector(board, **options) as line:
         results = {result.request.image: result for result in line.stream(pictures_of(board, "BXA"))}

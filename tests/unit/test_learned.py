@@ -2,14 +2,12 @@
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from golden_parts import PatchPart, bad, noisy, part
 from PIL import Image
-from tiny_line import Call
 
 from coe.board import rules
 from coe.cli import experts_command
@@ -18,7 +16,7 @@ from coe.errors import ConfigError, StoreError
 from coe.learn.answers import BoardExperts
 from coe.pictures.decoding import decode
 from coe.pictures.photographs import Photograph, Purpose
-from coe.store.kinds import Reference, Trained, TrainingPlan
+from coe.store.kinds import Reference, TrainingPlan
 from coe.store.learned import LearnedPictures, PictureDigests
 from coe.store.store import Store
 from experts.difference import difference
@@ -31,30 +29,30 @@ CHIP = Expert("chip", "resnet18", ("ok", "cracked"), 32, "shop/chip", frozenset(
 SMALL = ResNet(18)
 
 
-def save(path: Path, pixels: np.ndarray) -> Path:
+def save(path, pixels):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(pixels).save(path, compress_level=1)
     return path
 
 
-def noise(seed: int) -> np.ndarray:
+def noise(seed):
     return np.random.default_rng(seed).integers(0, 255, (32, 32, 3), dtype=np.uint8)
 
 
-def digests(path: Path) -> PictureDigests:
+def digests(path):
     return PictureDigests.of_file(path, decode(path))
 
 
-def plan(data: Path, **more: object) -> TrainingPlan:
+def plan(data, **more):
     made = TrainingPlan(data, data, epochs=1, batch=4, learning_rate=1e-3, threads=1)
     return replace(made, **more)
 
 
-def silent(*_: object) -> None:
+def silent(*_):
     pass
 
 
-def test_a_copy_saved_again_without_loss_is_found_and_pictures_that_are_one_shot_are_told(tmp_path: Path) -> None:
+def test_a_copy_saved_again_without_loss_is_found_and_pictures_that_are_one_shot_are_told(tmp_path):
     first = save(tmp_path / "a.png", noise(0))
     learned = LearnedPictures.of([digests(first), digests(first), digests(save(tmp_path / "b.png", noise(1)))])
     assert len(learned) == 2
@@ -77,12 +75,12 @@ def test_a_copy_saved_again_without_loss_is_found_and_pictures_that_are_one_shot
     assert "4 pictures of 'ok'" in said[0]
 
 
-def test_the_store_keeps_the_digests_through_every_change(tmp_path: Path) -> None:
+def test_the_store_keeps_the_digests_through_every_change(tmp_path):
     store, first = Store(tmp_path / "store"), digests(save(tmp_path / "a.png", noise(0)))
     state = {"x": torch.zeros(2)}
     about = {"kind": "resnet18", "labels": ("a", "b"), "input_size": 32}
 
-    def put(id: str, learned: LearnedPictures | None) -> None:
+    def put(id, learned):
         store.put(id, state=state, learned=learned, **about)
 
     put("shop/none", None)
@@ -110,11 +108,11 @@ def test_the_store_keeps_the_digests_through_every_change(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("kind", [pytest.param(PatchPart(), marks=pytest.mark.slow), difference])
-def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path, kind: object, backbone: Path) -> None:
+def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path, kind, backbone):
     expert, start = (GOOD, backbone) if isinstance(kind, PatchPart) else (DIFFERENT, None)
     whole = Reference(part(), np.zeros(part().shape[:2], np.uint8))
 
-    def train(data: Path, expert: Expert = expert) -> Trained:
+    def train(data, expert=expert):
         return kind.train(expert, plan(data, references={"U1": whole}, held_out=0.0, init=start), silent)
 
     for number in range(3):
@@ -150,7 +148,7 @@ def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path: Path
         train(tmp_path, against)
 
 
-def test_identical_pictures_are_said(tmp_path: Path) -> None:
+def test_identical_pictures_are_said(tmp_path):
     taken = TakenPictures(tmp_path)
     for number, purpose in enumerate((Purpose.LEARN, Purpose.TEST, Purpose.VERIFY, Purpose.LEARN)):
         taken.add(save(tmp_path / f"ok/{number}.png", noise(number)), noise(number), purpose, "ok")
@@ -182,7 +180,7 @@ def test_identical_pictures_are_said(tmp_path: Path) -> None:
     assert not taken.learned.holds(digests(tmp_path / "ok" / "1.png"))
 
 
-def test_a_classifier_tells_what_it_took_and_which_pictures_are_the_same(tmp_path: Path) -> None:
+def test_a_classifier_tells_what_it_took_and_which_pictures_are_the_same(tmp_path):
     for label in CHIP.labels:
         for number in range(4):
             save(tmp_path / label / f"{number}.png", noise(number + (10 if label == "ok" else 0)))
@@ -193,7 +191,7 @@ def test_a_classifier_tells_what_it_took_and_which_pictures_are_the_same(tmp_pat
     assert trained.learned.holds(digests(tmp_path / "ok" / "1.png"))
 
 
-def test_pictures_from_which_their_own_reference_is_made_are_named(tmp_path: Path, call: Call) -> None:
+def test_pictures_from_which_their_own_reference_is_made_are_named(tmp_path, call):
     expert = "{kind: patch, labels: [strange], input: 64, reject: [strange], then: {none: OK}}"
     (tmp_path / "b.yaml").write_text(
         f"board: b\nexperts:\n  any: {expert}\ncomponents:\n  U1: {{inspect: any, reference: U1}}\n"

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from coe.board.parts_list import PlacedPart
-from coe.core import Expert
 from coe.errors import ConfigError
 from coe.inspector.asked_boards import AskedBoard, asked_boards
 from coe.inspector.line_boards import LineBoard, LineBoards, Names, Register
@@ -24,7 +23,7 @@ components:
 """
 
 
-def read(name: str, checksum: str = "1", *, reject: str = "bad", more: str = "", then: str = "") -> LineBoard:
+def read(name, checksum="1", *, reject="bad", more="", then=""):
     """A board with one expert, `joint`, whose weights have a checksum."""
     rules = rules_from(BOARD.format(name=name, reject=reject, more=more, then=then))
     weights = rules.experts["joint"].weights
@@ -34,7 +33,7 @@ def read(name: str, checksum: str = "1", *, reject: str = "bad", more: str = "",
     return LineBoard(AskedBoard(name.upper()), rules, {weights: manifest}, {}, {}, {"R": 192}, frozenset(), 1.0)
 
 
-def joint(register: Register, board: LineBoard) -> Expert:
+def joint(register, board):
     """The board's expert, as the line knows it."""
     return register.enrol(board, alone=False).member.experts["joint"]
 
@@ -49,12 +48,12 @@ def joint(register: Register, board: LineBoard) -> Expert:
         ({"more": ", temperature: 2"}, "b/joint"),
     ],
 )
-def test_equal_experts_of_one_name_are_one_expert(differs: dict[str, str], id: str) -> None:
+def test_equal_experts_of_one_name_are_one_expert(differs, id):
     register = Register("fp32")
     assert [joint(register, read("a")).id, joint(register, read("b", **differs)).id] == ["joint", id]
 
 
-def test_names_mean_the_same_as_long_as_the_line_runs_and_versions_have_keys_of_their_own() -> None:
+def test_names_mean_the_same_as_long_as_the_line_runs_and_versions_have_keys_of_their_own():
     register = Register("fp32")
     experts = [joint(register, read("a", checksum)) for checksum in ("1", "2", "3", "1")]
     assert [expert.id for expert in experts] == ["joint", "a/joint", "a/joint#2", "joint"]
@@ -70,14 +69,14 @@ def test_names_mean_the_same_as_long_as_the_line_runs_and_versions_have_keys_of_
 class Line:
     """A line's boards, and the rules that were told."""
 
-    def __init__(self, *boards: LineBoard) -> None:
+    def __init__(self, *boards):
         self.register, self.told = Register("fp32"), []
         self.boards = LineBoards([self._enrol(board) for board in boards], self.told.append)
 
-    def _enrol(self, board: LineBoard) -> LineBoard:
+    def _enrol(self, board):
         return self.register.enrol(board, alone=False)
 
-    def switch(self, *boards: LineBoard) -> tuple[RulesChanged, RulesChanged]:
+    def switch(self, *boards):
         """Switch to boards; return the rules for now, and those for then."""
         now, then = (
             RulesChanged(board.rules.router, board.rules.graph, CostTable({}), Plan((), ()), {}, {})
@@ -88,7 +87,7 @@ class Line:
 
 
 @pytest.mark.parametrize("images", [0, 1, 2])
-def test_rules_stay_until_the_last_image_by_them_has_its_result(images: int) -> None:
+def test_rules_stay_until_the_last_image_by_them_has_its_result(images):
     line = Line(read("a"))
     for number in range(images):
         line.boards.accept("a", number)
@@ -102,7 +101,7 @@ def test_rules_stay_until_the_last_image_by_them_has_its_result(images: int) -> 
     assert line.boards.accept("a", 9) is None
 
 
-def test_a_new_version_takes_the_new_images_and_a_board_that_comes_back_keeps_its_own() -> None:
+def test_a_new_version_takes_the_new_images_and_a_board_that_comes_back_keeps_its_own():
     line = Line(read("a"))
     old = line.boards.accept("a", 1)
     line.switch(read("a", "2"))
@@ -118,7 +117,7 @@ def test_a_new_version_takes_the_new_images_and_a_board_that_comes_back_keeps_it
     assert [board.name for board in line.boards.ending_after([])] == ["b"]
 
 
-def test_boards_are_named_as_their_file_or_their_user_says_who_may_ask_for_several() -> None:
+def test_boards_are_named_as_their_file_or_their_user_says_who_may_ask_for_several():
     line = Line(read("a"), read("b"))
     assert line.boards.named("a") is line.boards.named("A")
     with pytest.raises(ConfigError, match="board 'c' is not on this line; known: a, b"):
@@ -149,6 +148,6 @@ def test_boards_are_named_as_their_file_or_their_user_says_who_may_ask_for_sever
         ("A", 5, "parts=5: give the path of a parts list"),
     ],
 )
-def test_what_makes_no_sense_is_refused(board: object, parts: object, sentence: str) -> None:
+def test_what_makes_no_sense_is_refused(board, parts, sentence):
     with pytest.raises(ConfigError, match=sentence):
         asked_boards(board, parts)

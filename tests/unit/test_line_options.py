@@ -1,8 +1,6 @@
 """The options of a line: read once, checked, and never changed."""
 
 import inspect
-from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -20,7 +18,7 @@ from coe.serve.service_config import LineSettings
 from coe.testing import Experiment
 
 
-def test_what_a_user_wrote_becomes_numbers() -> None:
+def test_what_a_user_wrote_becomes_numbers():
     options = LineOptions.of("b", memory="1.5GiB", device_memory=1000, host_memory="2kB", disk_bandwidth="530MB/s")
     assert (options.memory, options.device_memory, options.host_memory) == (3 << 29, 1000, 2000)
     assert (options.disk_bandwidth, options.profile) == (530_000_000, AUTO)
@@ -46,19 +44,19 @@ def test_what_a_user_wrote_becomes_numbers() -> None:
         {"cluster": "auto", "experiment": Experiment(keep_trace=True)},
     ],
 )
-def test_an_error_about_one_option_names_it_and_of_two_neither(given: dict[str, Any]) -> None:
+def test_an_error_about_one_option_names_it_and_of_two_neither(given):
     with pytest.raises(ConfigError) as refused:
         LineOptions.of("demo", **given)
     assert refused.value.option == (next(iter(given)) if len(given) == 1 else "")
 
 
-def test_type_checkers_and_the_page_know_each_option_as_it_is() -> None:
+def test_type_checkers_and_the_page_know_each_option_as_it_is():
     assert {"board", *LineArguments.__annotations__} == set(OPTIONS)
     assert table_of_page() == table(), "write it again: python tests/support/option_table.py"
 
 
-def test_an_option_of_the_model_is_at_each_of_its_doors() -> None:
-    run: Any = typer.main.get_command(bench.app)
+def test_an_option_of_the_model_is_at_each_of_its_doors():
+    run = typer.main.get_command(bench.app)
     commands = {
         Door.INSPECT: typer.main.get_command(inspecting.app),
         Door.PROFILE: typer.main.get_command(profile_command.app),
@@ -80,12 +78,12 @@ def test_an_option_of_the_model_is_at_each_of_its_doors() -> None:
 
 
 @pytest.mark.parametrize(("usable", "workers"), [(1, 2), (2, 2), (4, 2), (5, 3), (16, 14)])
-def test_pictures_are_decoded_by_all_cores_but_two(monkeypatch: pytest.MonkeyPatch, usable: int, workers: int) -> None:
+def test_pictures_are_decoded_by_all_cores_but_two(monkeypatch, usable, workers):
     monkeypatch.setattr(line_devices, "usable_cores", lambda: usable)
     assert line_devices.decoding(1 << 30).threads == workers
 
 
-def test_a_line_opens_with_the_cores_that_are_free(monkeypatch: pytest.MonkeyPatch, tiny: tuple[Path, Path]) -> None:
+def test_a_line_opens_with_the_cores_that_are_free(monkeypatch, tiny):
     path, store = tiny
     monkeypatch.setattr(line_devices, "_looks", [])
     monkeypatch.setattr(line_devices, "free_cores", lambda: 1)

@@ -1,6 +1,6 @@
 """The order in which the disk reader and the copy lanes serve loads."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -13,11 +13,11 @@ from coe.scheduler.load_queue import READER, STAGED, LoadQueue
 POOLS = {"g0": "gpu", "g1": "gpu", "h": "other", "c": "cpu", "d": "cpu"}
 
 
-def load(expert: str, pool: str = "g0", source: Tier = Tier.DISK, why: Why = Why.DEMAND) -> Load:
+def load(expert, pool="g0", source=Tier.DISK, why=Why.DEMAND):
     return Load(pool, expert, why, source)
 
 
-def lanes_of(*loads: Load | Fill) -> LoadQueue:
+def lanes_of(*loads):
     lanes = LoadQueue(POOLS, {"gpu", "other"})
     for each in loads:
         lanes.put(each)
@@ -109,7 +109,7 @@ TIMETABLES = {
 
 
 @pytest.mark.parametrize(("loads", "steps"), TIMETABLES.values(), ids=TIMETABLES)
-def test_who_is_under_way_at_which_place(loads: list[Load | Fill], steps: list[Any]) -> None:
+def test_who_is_under_way_at_which_place(loads, steps):
     """Steps: what begins by place (an expert, or the whole command), what ends, what comes, and who waits."""
     lanes = lanes_of(*loads)
     for step in steps:
@@ -128,7 +128,7 @@ def test_who_is_under_way_at_which_place(loads: list[Load | Fill], steps: list[A
                 assert {place: one if place in whole else one.expert for place, one in found.items()} == step
 
 
-def identity(command: Load | Fill) -> tuple[str, str]:
+def identity(command):
     """Tell commands apart: a pool has one load of an expert at a time, and host memory one fill."""
     return ("host" if isinstance(command, Fill) else command.pool), command.expert
 
@@ -149,17 +149,17 @@ LOADS = st.lists(
 )
 
 
-def last_place(command: Load | Fill) -> str | None:
+def last_place(command):
     return READER if isinstance(command, Fill) or POOLS[command.pool] == "cpu" else POOLS[command.pool]
 
 
 @given(LOADS, st.data())
-def test_every_load_passes_its_places_once_and_one_at_a_time(loads: list[Load | Fill], data: st.DataObject) -> None:
+def test_every_load_passes_its_places_once_and_one_at_a_time(loads, data):
     """In any order of ends, and whatever fails."""
     lanes = lanes_of(*loads)
-    busy: dict[str | None, Load | Fill] = {}
-    passed: dict[tuple[str, str], list[str | None]] = {identity(each): [] for each in loads}
-    over: list[tuple[str, str]] = []
+    busy = {}
+    passed = {identity(each): [] for each in loads}
+    over = []
     while True:
         for place in lanes.places:
             begun = lanes.begin(place)

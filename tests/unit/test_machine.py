@@ -6,19 +6,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
-from pathlib import Path
 
 import pytest
 
 from coe.board import rules
-from coe.board.rules import Rules
 from coe.config import parse_bytes
 from coe.errors import ConfigError
 from coe.inspector.settings import TooSmall
 from coe.lab import preset
 from coe.lab.machine import Configuration, SimulatedMachine
 from coe.scheduler.costs import Cost
-from coe.scheduler.plan import CacheSpec, Plan
+from coe.scheduler.plan import CacheSpec
 from coe.scheduler.strategies import strategy as named
 from coe.testing import rules_from
 
@@ -69,10 +67,10 @@ MakeBox = Callable[[str], SimulatedMachine]
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> MakeBox:
+def box(tmp_path):
     """A machine whose device has so much memory."""
 
-    def make(device: str) -> SimulatedMachine:
+    def make(device):
         path = tmp_path / "box.yaml"
         path.write_text(BOX.replace("{DEVICE}", device), encoding="utf-8")
         return SimulatedMachine(str(path))
@@ -81,23 +79,23 @@ def box(tmp_path: Path) -> MakeBox:
 
 
 @cache
-def board_of(name: str) -> Rules:
+def board_of(name):
     return rules.load(name)
 
 
 @cache
-def machine_of(name: str) -> SimulatedMachine:
+def machine_of(name):
     return SimulatedMachine(name)
 
 
-def plan_for(machine: SimulatedMachine, strategy: str, configuration: Configuration, board: Rules = BOARD) -> Plan:
+def plan_for(machine, strategy, configuration, board=BOARD):
     return machine.plan(board, machine.costs(board), named(strategy), configuration)
 
 
 # Costs
 
 
-def test_costs_grow_with_the_area_of_the_input_and_a_load_is_disk_opening_and_copy(box: MakeBox) -> None:
+def test_costs_grow_with_the_area_of_the_input_and_a_load_is_disk_opening_and_copy(box):
     costs = box("1GB").costs(SMALL)
     plain = Cost(0.01, 0.005, 1.0 + 0.05 + 0.1, 10**8, 10**6, 4, copy_s=0.1)
     assert costs("gpu", "a") == plain
@@ -106,7 +104,7 @@ def test_costs_grow_with_the_area_of_the_input_and_a_load_is_disk_opening_and_co
 
 
 @pytest.mark.parametrize("name", preset.names())
-def test_copies_are_made_where_the_memory_is_another(name: str) -> None:
+def test_copies_are_made_where_the_memory_is_another(name):
     machine = machine_of(name)
     costs = machine.costs(BOARD)
     for device, spec in machine.preset.devices.items():
@@ -119,7 +117,7 @@ def test_copies_are_made_where_the_memory_is_another(name: str) -> None:
         assert costs("cuda", "body").batch_s(1) == pytest.approx(0.040), "as the paper has it"
 
 
-def test_a_kind_a_configuration_or_a_device_that_there_is_not_is_said() -> None:
+def test_a_kind_a_configuration_or_a_device_that_there_is_not_is_said():
     with pytest.raises(ConfigError, match=r"'uma-m2'.*'k'.*'mps'.*'a'.*resnet101, yolov5l, yolov5m"):
         machine_of("uma-m2").costs(SMALL)
     machine = machine_of("uma-m2")
@@ -132,7 +130,7 @@ def test_a_kind_a_configuration_or_a_device_that_there_is_not_is_said() -> None:
 # Configurations
 
 
-def test_a_board_may_have_a_configuration_of_its_own(box: MakeBox) -> None:
+def test_a_board_may_have_a_configuration_of_its_own(box):
     machine = box("1GB")
     assert machine.configuration("best", "b") == Configuration({"gpu": 2, "cpu": 1}, {"gpu": 0.5})
     assert machine.configuration("best", "wide") == Configuration({"gpu": 3}, {})
@@ -141,7 +139,7 @@ def test_a_board_may_have_a_configuration_of_its_own(box: MakeBox) -> None:
 @pytest.mark.parametrize(
     ("name", "executors"), [("numa-rtx3080ti", {"cuda": 3, "cpu": 1}), ("uma-m2", {"mps": 2, "cpu": 1})]
 )
-def test_the_papers_casual_configuration(name: str, executors: dict[str, int]) -> None:
+def test_the_papers_casual_configuration(name, executors):
     found = machine_of(name).configuration("paper-default", "board_a")
     assert found.executors == executors
     assert found.expert_share == {next(iter(executors)): 0.75}
@@ -159,9 +157,7 @@ def test_the_papers_casual_configuration(name: str, executors: dict[str, int]) -
         ("uma-m2", "samba-parallel", [("mps", 16_000_000_000 // 3)] * 3, None),
     ],
 )
-def test_samba_runs_on_the_first_device_and_has_apart_memory_as_a_cache(
-    name: str, strategy: str, pools: list[tuple[str, int]], cache_bytes: int | None
-) -> None:
+def test_samba_runs_on_the_first_device_and_has_apart_memory_as_a_cache(name, strategy, pools, cache_bytes):
     machine = machine_of(name)
     made = plan_for(machine, strategy, machine.configuration("paper-default", "board_a"))
     assert [(pool.device, pool.capacity_bytes) for pool in made.pools] == pools
@@ -174,7 +170,7 @@ def test_samba_runs_on_the_first_device_and_has_apart_memory_as_a_cache(
 @pytest.mark.parametrize("name", preset.names())
 # A split looks at nothing else of a strategy than `cached` and `single`.
 @pytest.mark.parametrize("strategy", ["coserve", "late-binding", "samba", "samba-parallel"])
-def test_pools_fill_what_each_memory_has_and_no_more(strategy: str, name: str, configuration: str, board: str) -> None:
+def test_pools_fill_what_each_memory_has_and_no_more(strategy, name, configuration, board):
     machine, board_rules = machine_of(name), board_of(board)
     found = machine.configuration(configuration, board_rules.board)
     costs = machine.costs(board_rules)
@@ -200,7 +196,7 @@ def test_pools_fill_what_each_memory_has_and_no_more(strategy: str, name: str, c
         assert made.cache is None
 
 
-def test_a_share_says_how_much_holds_experts(box: MakeBox) -> None:
+def test_a_share_says_how_much_holds_experts(box):
     made = plan_for(box("810MB"), "coserve", Configuration({"gpu": 2, "cpu": 1}, {"gpu": 0.75}), SMALL)
     assert [(pool.capacity_bytes, pool.workspace_bytes) for pool in made.pools] == [
         (400_000_000, 100_000_000),
@@ -210,8 +206,8 @@ def test_a_share_says_how_much_holds_experts(box: MakeBox) -> None:
     ]
 
 
-def test_a_memory_under_one_expert_is_said_with_what_is_enough(box: MakeBox) -> None:
-    def plan(device: str) -> Plan:
+def test_a_memory_under_one_expert_is_said_with_what_is_enough(box):
+    def plan(device):
         return plan_for(box(device), "coserve", Configuration({"gpu": 2, "cpu": 1}, {}), SMALL)
 
     with pytest.raises(TooSmall, match=r"'gpu'.*one of 2 in memory 'device'.*'a'.*fewer executors") as caught:

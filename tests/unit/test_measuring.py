@@ -4,7 +4,6 @@ import math
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -25,7 +24,7 @@ SMALL, LARGE = (Expert(name, "k", ("ok",), 64, f"t/{name}") for name in ("small"
 COST = Cost(per_image_s=0.1, base_s=0.2, load_s=1.0, weights_bytes=1000, activation_bytes=10, copy_s=0.25)
 
 
-def test_costs_go_by_bytes_as_measured_and_are_no_less_than_those_of_the_file() -> None:
+def test_costs_go_by_bytes_as_measured_and_are_no_less_than_those_of_the_file():
     adapted = _adapted(COST, SMALL, LARGE, 1000, 3000)
     assert (adapted.load_s, adapted.copy_s) == (3.0, 0.75)
     line = SimpleNamespace(per_image_s=0.1, base_s=0.2)
@@ -43,7 +42,7 @@ def test_costs_go_by_bytes_as_measured_and_are_no_less_than_those_of_the_file() 
 
 
 @pytest.mark.parametrize(("bytes_per_s", "load_s"), [(None, 1.0), (1000, 1.25), (100, 10.25), (10_000, 1.0)])
-def test_a_slow_disk_holds_up_the_read_and_the_copy_comes_after_it(bytes_per_s: int | None, load_s: float) -> None:
+def test_a_slow_disk_holds_up_the_read_and_the_copy_comes_after_it(bytes_per_s, load_s):
     cost = _from_disk(COST, 1000, bytes_per_s)
     assert (cost.load_s, cost.copy_s) == (load_s, 0.25)
 
@@ -57,11 +56,11 @@ ONE_COST = Cost(per_image_s=0.1, base_s=0.2, load_s=0.3, weights_bytes=10, activ
 class Counting:
     """Measures, and counts how many do so at once."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.times = self.inside = self.most = 0
         self.others = threading.Event()
 
-    def __call__(self) -> Cost:
+    def __call__(self):
         self.inside += 1
         self.times += 1
         self.most = max(self.most, self.inside)
@@ -71,7 +70,7 @@ class Counting:
         return ONE_COST
 
 
-def test_ten_that_ask_at_once_measure_once_and_two_never_at_once() -> None:
+def test_ten_that_ask_at_once_measure_once_and_two_never_at_once():
     known, measure = MeasuredOnce(), Counting()
     with ThreadPoolExecutor(10) as pool:
         found = list(pool.map(lambda _: known.once("resnet18", measure), range(10)))
@@ -84,10 +83,10 @@ def test_ten_that_ask_at_once_measure_once_and_two_never_at_once() -> None:
     assert (measure.times, measure.most) == (6, 1)
 
 
-def test_an_error_is_not_remembered_and_the_oldest_goes_if_there_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_not_remembered_and_the_oldest_goes_if_there_are_many(monkeypatch):
     known = MeasuredOnce()
 
-    def fail() -> Cost:
+    def fail():
         raise StoreError("damaged")
 
     with pytest.raises(StoreError, match="damaged"):
@@ -102,12 +101,10 @@ def test_an_error_is_not_remembered_and_the_oldest_goes_if_there_are_many(monkey
     assert measure.times == 4
 
 
-def test_time_in_which_other_programs_had_the_processor_is_no_part_of_a_batch_or_a_load(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_time_in_which_other_programs_had_the_processor_is_no_part_of_a_batch_or_a_load(tmp_path, monkeypatch):
     clock = {"now": 0.0, "waited": 0.0}
 
-    def work(*_: object) -> None:
+    def work(*_):
         clock["now"] += 5.0
         clock["waited"] += 3.0
 
@@ -137,7 +134,7 @@ GOOD = {"per_image_s": 0.1, "base_s": 0.2, "load_s": 1.0, "weights_bytes": 10, "
         (0, 0, -1, 0),
     ],
 )
-def test_how_many_images_fit(activation: int, workspace: int, room: int, images: float) -> None:
+def test_how_many_images_fit(activation, workspace, room, images):
     cost = Cost(**{**GOOD, "activation_bytes": activation, "workspace_bytes": workspace})
     assert min(cost.images_in(room), 1000) == min(images, 1000)
 
@@ -149,9 +146,7 @@ def test_how_many_images_fit(activation: int, workspace: int, room: int, images:
     max_batch=st.integers(1, 32),
     taken=st.integers(0, 90),
 )
-def test_a_batch_that_is_split_off_always_fits_and_one_more_would_not(
-    waiting: int, activation: int, workspace: int, max_batch: int, taken: int
-) -> None:
+def test_a_batch_that_is_split_off_always_fits_and_one_more_would_not(waiting, activation, workspace, max_batch, taken):
     cost = Cost(**{**GOOD, "activation_bytes": activation, "workspace_bytes": workspace, "max_batch": max_batch})
     pool = ModelPool(PoolSpec("cpu0", "cpu", 100, 0))
     for expert, size in (("a", cost.weights_bytes), ("b", taken)):
@@ -176,6 +171,6 @@ def test_a_batch_that_is_split_off_always_fits_and_one_more_would_not(
         ("max_batch", 0),
     ],
 )
-def test_what_no_expert_can_cost_is_refused(name: str, value: float) -> None:
+def test_what_no_expert_can_cost_is_refused(name, value):
     with pytest.raises(ConfigError, match=f"{name}={value}"):
         Cost(**{**GOOD, name: value})

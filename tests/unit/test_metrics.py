@@ -1,7 +1,6 @@
 """What is counted of a run, and from when."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -13,11 +12,11 @@ from coe.scheduler.plan import PoolSpec
 from coe.scheduler.pool import ModelPool
 
 
-def came(id: int, **times: float) -> Arrived:
+def came(id, **times):
     return Arrived(Request(id, "R", **times))
 
 
-def refused(id: int, **times: float) -> Rejected:
+def refused(id, **times):
     """Return an image that cannot be decoded."""
     return Rejected(Request(id, "R", **times), Failure(FailureKind.IMAGE, "no picture"))
 
@@ -33,7 +32,7 @@ def refused(id: int, **times: float) -> Rejected:
         ([(5.0, came(0)), (6.0, refused(1)), (7.0, Evicted("cpu0", "b")), (9.0, Loaded("cpu0", "a"))], 1.0),
     ],
 )
-def test_a_run_lasts_from_its_first_image_to_its_last_answer(events: list[tuple[float, Any]], wall_s: float) -> None:
+def test_a_run_lasts_from_its_first_image_to_its_last_answer(events, wall_s):
     recorder = Recorder({})
     recorder.observe(None, [], 0.0)
     for now, event in events:
@@ -41,7 +40,7 @@ def test_a_run_lasts_from_its_first_image_to_its_last_answer(events: list[tuple[
     assert recorder.metrics().wall_s == wall_s
 
 
-def test_boxes_count_their_stages_and_an_expert_that_went_with_its_device_is_a_switch() -> None:
+def test_boxes_count_their_stages_and_an_expert_that_went_with_its_device_is_a_switch():
     none = Recorder({}).metrics()
     head = replace(none, images=3, ok=2, ng=1, wall_s=2.0, control_s=0.5)
     boxes = [replace(none, images=4, ok=4, stages=4, switches=2, control_s=0.1, wall_s=9.0, pace=p) for p in (1.0, 1.5)]

@@ -1,7 +1,5 @@
 """Convolutions of frozen networks on one thread of a CPU: what they give is what torch's own give."""
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from timm.layers import Conv2dSame
@@ -10,7 +8,7 @@ from experts.one_thread import Halving, Pointwise, hasten
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+def one_thread():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -31,7 +29,7 @@ def one_thread() -> Iterator[None]:
         lambda bias: Conv2dSame(6, 8, 4, stride=2, bias=bias),
     ],
 )
-def test_a_hastened_network_gives_what_it_gave(layer, count: int, side: int, bias: bool) -> None:
+def test_a_hastened_network_gives_what_it_gave(layer, count, side, bias):
     network = torch.nn.Sequential(layer(bias)).requires_grad_(False)
     images = torch.randn(count, 6, side, side).contiguous(memory_format=torch.channels_last)
     expected = network(images)
@@ -41,7 +39,7 @@ def test_a_hastened_network_gives_what_it_gave(layer, count: int, side: int, bia
     assert found.is_contiguous(memory_format=torch.channels_last)
 
 
-def test_only_what_can_be_hastened_is() -> None:
+def test_only_what_can_be_hastened_is():
     hastened = [torch.nn.Conv2d(4, 4, 1), Conv2dSame(4, 4, 3, stride=2)]
     others = [torch.nn.Conv2d(4, 4, 1, groups=2), torch.nn.Conv2d(4, 4, 1, padding=1), Conv2dSame(4, 4, 3)]
     network = torch.nn.Sequential(*hastened, *others)

@@ -1,8 +1,7 @@
 """Kinds that compare judge each component by its own good parts: a neighbour that varies more sets no limit for it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -13,11 +12,11 @@ from golden_parts import bad, moved, noisy, part
 from PIL import Image
 
 from coe.board import scores
-from coe.core import NOTHING, Expert, Finding, GoodLimits, Shown
+from coe.core import NOTHING, Expert, GoodLimits, Shown
 from coe.errors import StoreError
 from coe.learn import golden_reference
 from coe.store.exam import stops_of
-from coe.store.kinds import Reference, Trained, TrainingPlan
+from coe.store.kinds import Reference, TrainingPlan
 from coe.store.store import Store
 from coe.store.store_reader import Snapshot
 from coe.testing import rules_from
@@ -42,11 +41,11 @@ SIZE = (90, 60)
 Draw = Callable[[int], np.ndarray]
 
 
-def parts(reference: str, largest: Sequence[float], misfit: float = 0.01) -> list[GoodPart]:
+def parts(reference, largest, misfit=0.01):
     return [GoodPart(reference, f"{number}", reference, value, misfit) for number, value in enumerate(largest)]
 
 
-def chip(seed: int) -> np.ndarray:
+def chip(seed):
     """Return a small part whose surroundings differ from picture to picture, (60, 90, 3)."""
     chance = np.random.default_rng(seed)
     picture = np.full((60, 90, 3), 50, np.uint8)
@@ -57,7 +56,7 @@ def chip(seed: int) -> np.ndarray:
     return noisy(picture, seed)
 
 
-def circuit(seed: int, turned: bool = False) -> np.ndarray:
+def circuit(seed, turned=False):
     """Return an integrated circuit with bright leads, and a dim mark at its first pin, (120, 140, 3)."""
     picture = np.full((120, 140, 3), 50, np.uint8)
     body = np.full((60, 120, 3), 45, np.uint8)
@@ -70,7 +69,7 @@ def circuit(seed: int, turned: bool = False) -> np.ndarray:
     return noisy(moved(picture, *(int(value) for value in chance.integers(-1, 2, 2))), seed, levels=6)
 
 
-def train_on(folder: Path, *drawn: tuple[str, Draw, int], **options: object) -> tuple[Trained, dict[str, Reference]]:
+def train_on(folder, *drawn, **options):
     """Learn from so many pictures of each component, and from references that are made of them."""
     references = {}
     for name, draw, count in drawn:
@@ -85,16 +84,16 @@ def train_on(folder: Path, *drawn: tuple[str, Draw, int], **options: object) -> 
 
 
 @pytest.fixture
-def taught(tmp_path: Path) -> tuple[Expert, dict[str, Reference]]:
+def taught(tmp_path):
     """An expert that learned eight chips, each beside other neighbours, and two circuits; and the references."""
     trained, references = train_on(tmp_path, ("C1", chip, 8), ("U1", circuit, 2))
     return replace(EXPERT, limits=trained.limits), references
 
 
-def test_what_must_not_pass_tightens_the_misfit_where_that_keeps_it_out() -> None:
+def test_what_must_not_pass_tightens_the_misfit_where_that_keeps_it_out():
     good = parts("u", [30, 24, 36, 28, 40], misfit=0.02)
 
-    def limits(item: Shown, misfit: float, largest: float = 30.0, matters: bool = True) -> GoodLimits:
+    def limits(item, misfit, largest=30.0, matters=True):
         shown = [ExamPicture("U1", "u", item, largest, misfit, matters)] * 4
         return limits_of(good, {"u": SIZE}, shown)["u"]
 
@@ -108,7 +107,7 @@ def test_what_must_not_pass_tightens_the_misfit_where_that_keeps_it_out() -> Non
         assert limits(item, near, matters=False) == usual
 
 
-def test_the_exam_has_a_row_for_each_component_that_is_blind_by_itself(tmp_path: Path) -> None:
+def test_the_exam_has_a_row_for_each_component_that_is_blind_by_itself(tmp_path):
     """The chip looks the same turned round, the circuit does not: of the circuit nothing is said by the chip's row."""
     exam = train_on(tmp_path, ("C1", plain_chip, 4), ("U1", circuit, 4), polarity=True)[0].exam
     turned = {item.component: (item.passed, item.shown) for item in exam.items if item.item is Shown.TURNED}
@@ -119,7 +118,7 @@ def test_the_exam_has_a_row_for_each_component_that_is_blind_by_itself(tmp_path:
     assert gaps == {"C1": [Shown.TURNED], "U1": []}, "as the board says, both have a polarity"
 
 
-def plain_chip(seed: int) -> np.ndarray:
+def plain_chip(seed):
     """Return a part that looks the same turned by 180 degrees, in a window that is as symmetrical, (60, 90, 3)."""
     picture = np.full((60, 90, 3), 50, np.uint8)
     picture[20:40, 25:65] = (120, 90, 60)
@@ -127,16 +126,14 @@ def plain_chip(seed: int) -> np.ndarray:
     return noisy(picture, seed)
 
 
-def judged(expert: Expert, pixels: np.ndarray, reference: Reference) -> Finding:
+def judged(expert, pixels, reference):
     prepared = difference.compare(pixels, reference, expert)
     with torch.inference_mode():
         outputs = difference.forward(difference.skeleton(expert), torch.from_numpy(prepared.pixels)[None])
     return difference.postprocess(outputs, [prepared], expert)[0]
 
 
-def test_a_circuit_that_lies_the_wrong_way_round_is_not_ok_although_its_neighbours_differ_more(
-    taught: tuple[Expert, dict[str, Reference]],
-) -> None:
+def test_a_circuit_that_lies_the_wrong_way_round_is_not_ok_although_its_neighbours_differ_more(taught):
     expert, references = taught
     wrong = circuit(99, turned=True)
     wide = max(own.largest for own in expert.limits.values())
@@ -153,7 +150,7 @@ def test_a_circuit_that_lies_the_wrong_way_round_is_not_ok_although_its_neighbou
         assert (chips.label, chips.doubt) == (NOTHING, "")
 
 
-def test_a_component_has_the_limits_of_its_own_good_parts() -> None:
+def test_a_component_has_the_limits_of_its_own_good_parts():
     chips, circuits = parts("c", [122, 60, 90, 41, 75, 110]), parts("u", [30, 24, 36], misfit=0.02)
     limits = limits_of([*chips, *circuits], {"c": SIZE, "u": (300, 200)})
     assert limits["c"].largest >= 122
@@ -166,7 +163,7 @@ def test_a_component_has_the_limits_of_its_own_good_parts() -> None:
     assert one["u"].largest > limits["u"].largest, "one part says less than three"
 
 
-def test_a_component_without_good_parts_has_those_of_its_package_or_is_for_a_person() -> None:
+def test_a_component_without_good_parts_has_those_of_its_package_or_is_for_a_person():
     chips = parts("c", [50, 60, 55])
     limits = limits_of(chips, {"c": SIZE, "same": (SIZE[0] + 1, SIZE[1]), "other": (300, 200)})
     assert limits["same"] == limits["c"]
@@ -182,7 +179,7 @@ def test_a_component_without_good_parts_has_those_of_its_package_or_is_for_a_per
         assert judged(expert, bad(good), reference).boxes, "what differs much is a defect all the same"
 
 
-def test_one_picture_of_a_part_teaches_no_limit(tmp_path: Path) -> None:
+def test_one_picture_of_a_part_teaches_no_limit(tmp_path):
     Image.fromarray(part(0)).save(tmp_path / "0.png")
     reference = Reference(part(0), np.zeros(part(0).shape[:2], np.uint8))
     plan = TrainingPlan(tmp_path, tmp_path, 1, 8, 1e-3, threads=1, references={"U1": reference})
@@ -196,14 +193,14 @@ def test_one_picture_of_a_part_teaches_no_limit(tmp_path: Path) -> None:
     assert judged(replace(EXPERT, limits=trained.limits), noisy(part(0), 1), reference).doubt == ""
 
 
-def test_what_golden_takes_for_no_defect_is_for_a_person_if_good_parts_differ_less() -> None:
+def test_what_golden_takes_for_no_defect_is_for_a_person_if_good_parts_differ_less():
     reference = Reference(part(), np.zeros(part().shape[:2], np.uint8))
 
-    def doubt(largest: float, misfit: float = 1.0) -> str:
+    def doubt(largest, misfit=1.0):
         expert = replace(GOLDEN, limits={"": GoodLimits(largest, misfit, 9)})
         return found(expert, score=0.1).doubt
 
-    def found(expert: Expert, score: float) -> Finding:
+    def found(expert, score):
         prepared = golden.compare(bad(part()), reference, expert)
         outputs = torch.zeros(1, 4, PEAKS, 1 + 4)
         outputs[0, 0, 0] = torch.tensor([score, 0.1, 0.1, 0.1, 0.1])
@@ -220,12 +217,12 @@ def test_what_golden_takes_for_no_defect_is_for_a_person_if_good_parts_differ_le
     assert (ignored.label, bool(ignored.doubt)) == (NOTHING, True), "a box that does not count takes no doubt along"
 
 
-def test_limits_go_with_the_weights_a_line_keeps_to_them_and_over_which_nothing_lies_are_damage(tmp_path: Path) -> None:
+def test_limits_go_with_the_weights_a_line_keeps_to_them_and_over_which_nothing_lies_are_damage(tmp_path):
     store = Store(tmp_path)
     state = difference.skeleton(EXPERT).state_dict()
     limits = {"b/U1": GoodLimits(40.0, 0.02, 3)}
 
-    def put(limits: dict[str, GoodLimits]) -> None:
+    def put(limits):
         store.put("b/d", kind="difference", labels=EXPERT.labels, input_size=160, state=state, limits=limits)
 
     put(limits)
@@ -238,7 +235,7 @@ def test_limits_go_with_the_weights_a_line_keeps_to_them_and_over_which_nothing_
 
 
 @pytest.mark.parametrize("limits", ['{"largest": NaN, "misfit": 0.1, "pictures": 3}', '{"largest": 9, "misfit": -1}'])
-def test_limits_over_which_nothing_lies_are_a_damaged_manifest(tmp_path: Path, limits: str) -> None:
+def test_limits_over_which_nothing_lies_are_a_damaged_manifest(tmp_path, limits):
     store = Store(tmp_path)
     state = difference.skeleton(EXPERT).state_dict()
     store.put("b/d", kind="difference", labels=EXPERT.labels, input_size=160, state=state)

@@ -7,7 +7,7 @@ import pytest
 
 from coe.board.parts_list import BoardPart, Side
 from coe.errors import ConfigError
-from coe.placement import Layout, lay_out, parse_recipe
+from coe.placement import lay_out, parse_recipe
 from coe.placement.panel_split import pattern_of
 
 PARTS = (("R1", 3, 4, 0), ("R2", 6, 4, 90), ("U1", 5, 8, 180))
@@ -15,7 +15,7 @@ SHIFTS = ((0, 0), (20, 0), (0, 15), (20, 15))
 FRAME = [BoardPart("FID1", -3, -3, 0, Side.TOP, line=901), BoardPart("FID2", 40, -3, 0, Side.TOP, line=902)]
 
 
-def panel(name: str) -> list[BoardPart]:
+def panel(name):
     """Four boards whose parts have such names, in the order of the names."""
     places = [
         BoardPart(name.format(n=n, orig=refdes), x + dx, y + dy, angle, Side.TOP, refdes[0])
@@ -29,7 +29,7 @@ def panel(name: str) -> list[BoardPart]:
     ]
 
 
-def layout(places: list[BoardPart], refdes: str) -> Layout:
+def layout(places, refdes):
     recipe = f"""
 recipe: p
 side: top
@@ -50,7 +50,7 @@ panel: {{refdes: "{refdes}"}}
         ("{orig}", ["r1c1", "r2c1", "r1c2", "r2c2"]),
     ],
 )
-def test_a_panel_is_recognised_and_divided(name: str, units: list[str]) -> None:
+def test_a_panel_is_recognised_and_divided(name, units):
     places = [*FRAME, *panel(name)]
     pattern = pattern_of(places)
     assert pattern == name
@@ -63,7 +63,7 @@ def test_a_panel_is_recognised_and_divided(name: str, units: list[str]) -> None:
     assert len(set(at.values())) == 12
 
 
-def test_a_single_board_is_no_panel_and_boards_that_differ_are_refused() -> None:
+def test_a_single_board_is_no_panel_and_boards_that_differ_are_refused():
     assert pattern_of([BoardPart(refdes, x, y, 0, Side.TOP) for refdes, x, y, _ in PARTS]) is None
     assert pattern_of([BoardPart(f"LED_{n}_R1", n, 0, 0, Side.TOP) for n in (1,)]) is None
     with pytest.raises(ConfigError, match=r"Board_3.* differ in"):

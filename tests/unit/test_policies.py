@@ -2,23 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from lines import board
 
-from coe.board.rules import Rules
 from coe.core import Request, Stage
 from coe.errors import ConfigError
 from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog
-from coe.scheduler.controller import Controller, Executor
 from coe.scheduler.costs import Cost
 from coe.scheduler.events import Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
-from coe.scheduler.policies.base import Assign, Eviction, Need, Prefetch, Select, World
+from coe.scheduler.policies.base import Assign, Eviction, Need, Prefetch, Select
 from coe.scheduler.policies.coserve import COSERVE
-from coe.scheduler.pool import ModelPool
 from coe.scheduler.strategies import LATE_BINDING, Strategy, strategy
 from coe.testing import VirtualLine, pools_of
 
@@ -27,11 +23,11 @@ CASES = pytest.mark.parametrize(("family", "name"), ALL)
 
 
 @pytest.fixture(scope="module")
-def rules() -> Rules:
+def rules():
     return board({"A": 5, "B": 3, "C": 2}, {"a": "[x, y]", "b": "x"})
 
 
-def bundle(family: str, name: str) -> Strategy:
+def bundle(family, name):
     """Return a strategy with this policy: the first of ours whose other policies give what it needs."""
     for known in (COSERVE, LATE_BINDING):
         try:
@@ -51,7 +47,7 @@ TWO_POOLS = Plan(
 
 
 @pytest.fixture
-def controller(rules: Rules, family: str, name: str) -> Controller:
+def controller(rules, family, name):
     """Two executors with a pool each: the first holds x (an orphan), c and a, the second b; stages wait for both."""
     costs = {name: Cost(0.1, 0.2, 1.0, 10 + index, 2, 4, 1) for index, name in enumerate(rules.experts)}
     made = VirtualLine(rules, costs, TWO_POOLS, strategy=bundle(family, name)).controller
@@ -68,7 +64,7 @@ def controller(rules: Rules, family: str, name: str) -> Controller:
     return made
 
 
-def picture(controller: Controller) -> list[Any]:
+def picture(controller):
     """Everything that a policy could have changed."""
     return [
         [
@@ -83,7 +79,7 @@ def picture(controller: Controller) -> list[Any]:
     ]
 
 
-def made_for(family: str, name: str, world: World) -> Any:
+def made_for(family, name, world):
     """Make a policy that knows the world, as the controller does."""
     policy = policies.make(family, name)
     if family in ("select", "prefetch"):
@@ -91,7 +87,7 @@ def made_for(family: str, name: str, world: World) -> Any:
     return policy
 
 
-def introduced(policy: Any, pool: ModelPool, world: World) -> Any:
+def introduced(policy, pool, world):
     """Tell an eviction policy of a pool what the controller would have told it."""
     policy.watch(pool, world)
     for expert in pool.by_arrival():
@@ -99,16 +95,16 @@ def introduced(policy: Any, pool: ModelPool, world: World) -> Any:
     return policy
 
 
-def lazy(ranking: Iterator[Any]) -> Iterator[Any]:
+def lazy(ranking):
     """Prove that a ranking is lazy, or a copy: it may be broken off."""
     assert isinstance(ranking, Iterator)
     return ranking
 
 
-def answers(policy: Any, family: str, controller: Controller) -> list[Any]:
+def answers(policy, family, controller):
     """Ask a policy everything that its family can be asked about the controller's state."""
-    world: World = controller.world
-    executors: list[Executor] = list(controller.executors.values())
+    world = controller.world
+    executors = list(controller.executors.values())
     experts = list(controller.graph.experts)
     match family:
         case "assign":
@@ -125,7 +121,7 @@ def answers(policy: Any, family: str, controller: Controller) -> list[Any]:
 
 
 @CASES
-def test_it_only_looks_says_the_same_twice_and_ranks_only_what_it_was_given(family, name, controller) -> None:
+def test_it_only_looks_says_the_same_twice_and_ranks_only_what_it_was_given(family, name, controller):
     before = picture(controller)
     said, again = (answers(made_for(family, name, controller.world), family, controller) for _ in range(2))
     assert said == again
@@ -154,7 +150,7 @@ def test_it_only_looks_says_the_same_twice_and_ranks_only_what_it_was_given(fami
 
 
 @pytest.mark.parametrize(("family", "name"), [pair for pair in ALL if pair[0] == "prefetch"])
-def test_what_is_loaded_ahead_is_absent_and_named_once(family: str, name: str, controller: Controller) -> None:
+def test_what_is_loaded_ahead_is_absent_and_named_once(family, name, controller):
     policy = made_for(family, name, controller.world)
     for component in "ABCAB":
         controller.history.arrived(Request(100 + controller.history.images, component), 0.0)
@@ -165,7 +161,7 @@ def test_what_is_loaded_ahead_is_absent_and_named_once(family: str, name: str, c
 
 
 @CASES
-def test_it_answers_for_an_idle_line_with_empty_pools(family: str, name: str, rules: Rules) -> None:
+def test_it_answers_for_an_idle_line_with_empty_pools(family, name, rules):
     costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts}
     controller = VirtualLine(rules, costs, pools_of(1, 70, 9), strategy=bundle(family, name)).controller
     said = answers(made_for(family, name, controller.world), family, controller)
@@ -173,7 +169,7 @@ def test_it_answers_for_an_idle_line_with_empty_pools(family: str, name: str, ru
 
 
 @pytest.mark.parametrize("family", policies.FAMILIES)
-def test_an_unknown_name_lists_what_there_is(family: str) -> None:
+def test_an_unknown_name_lists_what_there_is(family):
     with pytest.raises(ConfigError) as caught:
         policies.make(family, "zzz")
     assert all(name in str(caught.value) for name in ("zzz", *policies.names(family)))
@@ -184,7 +180,7 @@ def test_an_unknown_name_lists_what_there_is(family: str) -> None:
 class NewestFirst(Eviction):
     """A user's policy: it lies in no folder of ours."""
 
-    def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
+    def rank(self, pool, world, now):
         return reversed(list(pool.by_arrival()))
 
 
@@ -195,7 +191,7 @@ class Unfinished(Eviction):
 class Tuned(NewestFirst):
     """Cannot be made by the line, which does not know the factor."""
 
-    def __init__(self, factor: float) -> None:
+    def __init__(self, factor):
         self.factor = factor
 
 
@@ -203,7 +199,7 @@ class Needy(NewestFirst):
     needs = frozenset({Need.SHARED_BACKLOG})
 
 
-def test_a_policy_may_be_a_class_of_the_users_found_by_its_path(rules: Rules) -> None:
+def test_a_policy_may_be_a_class_of_the_users_found_by_its_path(rules):
     costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts}
     chosen = replace(strategy("samba"), name="newest", eviction=NewestFirst)
     line = VirtualLine(rules, costs, pools_of(1, 25), strategy=chosen)
@@ -217,46 +213,46 @@ def test_a_policy_may_be_a_class_of_the_users_found_by_its_path(rules: Rules) ->
 
 
 class Elsewhere(Assign):
-    def choose(self, expert: str, world: World, now: float) -> str:
+    def choose(self, expert, world, now):
         return "gpu7"
 
 
 class Beyond(Prefetch):
-    def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
+    def rank(self, executor, world, now):
         yield "another"
 
 
 class Ahead(Beyond):
-    def ahead(self, executor: Executor, world: World, now: float) -> Iterator[str]:
+    def ahead(self, executor, world, now):
         yield "another"
 
-    def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
+    def rank(self, executor, world, now):
         yield from ()
 
 
 class Stranger(Eviction):
-    def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
+    def rank(self, pool, world, now):
         yield "another"
 
 
 class Foreign(Select):
-    def rank(self, executor: Executor, world: World, now: float) -> Any:
+    def rank(self, executor, world, now):
         (other := Backlog()).add(Stage(0, "c"), 0.1, join=False)
         yield from other.groups()
 
 
 class Often(Eviction):
-    def rank(self, pool: ModelPool, world: World, now: float) -> Iterator[str]:
+    def rank(self, pool, world, now):
         return (expert for expert in pool.by_arrival() for _ in range(20))
 
 
 class ForEach(Prefetch):
-    def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
+    def rank(self, executor, world, now):
         return (group.expert for group in executor.backlog.groups() for _ in range(len(group)))
 
 
 class Listed(Assign):
-    def choose(self, expert: str, world: World, now: float) -> Any:
+    def choose(self, expert, world, now):
         return [*world.executors]
 
 
@@ -272,7 +268,7 @@ class Listed(Assign):
         ("late-binding", {"eviction": Stranger}, ["Stranger", "another"]),
     ],
 )
-def test_a_policy_that_names_what_there_is_not_is_named(rules, base, mine, words) -> None:
+def test_a_policy_that_names_what_there_is_not_is_named(rules, base, mine, words):
     costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts}
     line = VirtualLine(rules, costs, pools_of(1, 25), strategy=replace(strategy(base), name="mine", **mine))
     for when, component in enumerate("CABC"):
@@ -283,7 +279,7 @@ def test_a_policy_that_names_what_there_is_not_is_named(rules, base, mine, words
 
 
 @pytest.mark.parametrize("mine", [{"eviction": Often}, {"prefetch": ForEach}])
-def test_a_policy_may_name_an_expert_for_several_reasons(rules: Rules, mine: dict[str, Any]) -> None:
+def test_a_policy_may_name_an_expert_for_several_reasons(rules, mine):
     costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts} | {"c": Cost(0.1, 0.2, 1.0, 22, 2)}
     line = VirtualLine(rules, costs, pools_of(1, 25), strategy=replace(COSERVE, name="mine", **mine))
     for component in "CACBC" + 100 * "A":
@@ -305,7 +301,7 @@ def test_a_policy_may_name_an_expert_for_several_reasons(rules: Rules, mine: dic
         ("test_policies:ALL", ["eviction", "lru"]),
     ],
 )
-def test_what_is_no_such_policy_is_refused(policy: Any, words: list[str]) -> None:
+def test_what_is_no_such_policy_is_refused(policy, words):
     with pytest.raises(ConfigError) as caught:
         Strategy("mine", eviction=policy)
     assert [word for word in words if word not in str(caught.value)] == []

@@ -12,7 +12,7 @@ from coe.scheduler.pool import NEXT, ModelPool, State
 CAPACITY, WORKSPACE = 100, 15
 
 
-def pool_of(capacity: int = CAPACITY, workspace: int = WORKSPACE, **ready: int) -> ModelPool:
+def pool_of(capacity=CAPACITY, workspace=WORKSPACE, **ready):
     pool = ModelPool(PoolSpec("gpu0", "gpu", capacity, workspace))
     for expert, size in ready.items():
         pool.plan(expert, size, Why.DEMAND)
@@ -21,7 +21,7 @@ def pool_of(capacity: int = CAPACITY, workspace: int = WORKSPACE, **ready: int) 
     return pool
 
 
-def test_bytes_count_from_the_load_until_the_expert_is_gone() -> None:
+def test_bytes_count_from_the_load_until_the_expert_is_gone():
     pool, seen = pool_of(), []
     for step in ("plan", "reserve", "commit", "leave", "release"):
         pool.plan("a", 60, Why.DEMAND) if step == "plan" else getattr(pool, step)("a")
@@ -36,7 +36,7 @@ def test_bytes_count_from_the_load_until_the_expert_is_gone() -> None:
     pool.check(idle=True)
 
 
-def test_room_is_kept_for_activations_and_for_experts_that_are_planned_or_to_come() -> None:
+def test_room_is_kept_for_activations_and_for_experts_that_are_planned_or_to_come():
     pool = pool_of(a=50)
     assert (pool.missing_bytes(35), pool.missing_bytes(36)) == (0, 1)
     pool.pin("a", 40)
@@ -60,11 +60,11 @@ def test_room_is_kept_for_activations_and_for_experts_that_are_planned_or_to_com
     assert [beside(pool, *coming) for coming in ([], [25], [55], [56])] == [40, 15, 5, 40]
 
 
-def beside(pool: ModelPool, *coming: int) -> int:
+def beside(pool, *coming):
     return pool.room_beside("a", [Cost(0.0, 0.0, 1.0, size, 0) for size in coming])
 
 
-def test_what_is_pinned_never_leaves_and_each_step_is_refused_out_of_turn() -> None:
+def test_what_is_pinned_never_leaves_and_each_step_is_refused_out_of_turn():
     pool = pool_of(a=20)
     pool.pin("a", 5)
     pool.pin("a", 5)
@@ -88,7 +88,7 @@ def test_what_is_pinned_never_leaves_and_each_step_is_refused_out_of_turn() -> N
             step("z")
 
 
-def test_recency_is_that_of_use_and_arrival_that_of_loading() -> None:
+def test_recency_is_that_of_use_and_arrival_that_of_loading():
     pool = pool_of(a=10, b=10, c=10)
     for expert in "ba":
         pool.pin(expert, 0)
@@ -99,7 +99,7 @@ def test_recency_is_that_of_use_and_arrival_that_of_loading() -> None:
     assert [pool.unused(expert) for expert in "abcd"] == [False, False, True, False]
 
 
-def test_a_pool_that_got_smaller_takes_nothing_in_until_enough_experts_have_left() -> None:
+def test_a_pool_that_got_smaller_takes_nothing_in_until_enough_experts_have_left():
     pool = pool_of(a=40, b=40)
     pool.resize(PoolSpec("gpu0", "gpu", 70, WORKSPACE))
     pool.check()
@@ -119,7 +119,7 @@ def test_a_pool_that_got_smaller_takes_nothing_in_until_enough_experts_have_left
 WAYS = (("plan", "reserve", "commit", "leave", "release"), ("plan", "cancel"), ("plan", "reserve", "abandon"))
 
 
-def test_the_steps_of_the_table_of_states_are_those_that_are_taken() -> None:
+def test_the_steps_of_the_table_of_states_are_those_that_are_taken():
     taken = set()
     for way in WAYS:
         pool = pool_of()
@@ -136,48 +136,48 @@ EXPERTS = st.sampled_from("abcdef")
 class PoolMachine(RuleBasedStateMachine):
     """Random legal operations; a naive book is kept beside the pool's own."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.pool = pool_of()
-        self.pins: list[tuple[str, int]] = []
-        self.sources: dict[str, Tier] = {}
-        self.states: dict[str, State | None] = dict.fromkeys("abcdef")
+        self.pins = []
+        self.sources = {}
+        self.states = dict.fromkeys("abcdef")
 
-    def in_state(self, state: State) -> list[str]:
+    def in_state(self, state):
         return [expert for expert in "abcdef" if self.pool.state(expert) is state]
 
     @rule(expert=EXPERTS, size=st.integers(0, 40), why=st.sampled_from(Why), source=st.sampled_from(Tier))
-    def plan(self, expert: str, size: int, why: Why, source: Tier) -> None:
+    def plan(self, expert, size, why, source):
         if self.pool.state(expert) is None and not self.pool.missing_bytes(size):
             self.pool.plan(expert, size, why, source)
             self.sources[expert] = source
 
     @rule(expert=EXPERTS, tier=st.sampled_from(Tier))
-    def lies_in(self, expert: str, tier: Tier) -> None:
+    def lies_in(self, expert, tier):
         if self.pool.state(expert) in (State.PLANNED, State.LOADING):
             self.pool.lies_in(expert, tier)
             self.sources[expert] = tier
 
     @rule()
-    def reserve_in_turn(self) -> None:
+    def reserve_in_turn(self):
         for expert in self.pool.planned():
             if not self.pool.reserve(expert):
                 break
 
     @precondition(lambda self: self.in_state(State.LOADING))
     @rule(data=st.data(), good=st.sampled_from((True, True, False)))
-    def end_load(self, data: st.DataObject, good: bool) -> None:
+    def end_load(self, data, good):
         expert = data.draw(st.sampled_from(self.in_state(State.LOADING)))
         (self.pool.commit if good else self.pool.abandon)(expert)
 
     @precondition(lambda self: self.in_state(State.PLANNED))
     @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
+    def cancel(self, data):
         self.pool.cancel(data.draw(st.sampled_from(self.in_state(State.PLANNED))))
 
     @precondition(lambda self: self.in_state(State.READY))
     @rule(data=st.data())
-    def leave(self, data: st.DataObject) -> None:
+    def leave(self, data):
         expert = data.draw(st.sampled_from(self.in_state(State.READY)))
         pinned = expert in [pinned for pinned, _ in self.pins]
         assert self.pool.evictable(expert) is not pinned
@@ -189,12 +189,12 @@ class PoolMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.in_state(State.LEAVING))
     @rule(data=st.data())
-    def release(self, data: st.DataObject) -> None:
+    def release(self, data):
         self.pool.release(data.draw(st.sampled_from(self.in_state(State.LEAVING))))
 
     @precondition(lambda self: self.in_state(State.READY))
     @rule(data=st.data(), size=st.integers(0, 60))
-    def pin(self, data: st.DataObject, size: int) -> None:
+    def pin(self, data, size):
         expert = data.draw(st.sampled_from(self.in_state(State.READY)))
         if size <= self.pool.batch_room_bytes():
             self.pool.pin(expert, size)
@@ -205,17 +205,17 @@ class PoolMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.pins)
     @rule(data=st.data())
-    def unpin(self, data: st.DataObject) -> None:
+    def unpin(self, data):
         self.pool.unpin(*self.pins.pop(data.draw(st.integers(0, len(self.pins) - 1))))
 
     @invariant()
-    def states_follow_each_other_as_the_table_says(self) -> None:
+    def states_follow_each_other_as_the_table_says(self):
         for expert, before in self.states.items():
             self.states[expert] = after = self.pool.state(expert)
             assert after is before or after in NEXT[before]
 
     @invariant()
-    def the_books_balance(self) -> None:
+    def the_books_balance(self):
         self.pool.check()
         assert self.pool.is_pinned() is bool(self.pins)
         moving = self.in_state(State.PLANNED) + self.in_state(State.LOADING)
@@ -237,11 +237,11 @@ class PoolMachine(RuleBasedStateMachine):
         assert sorted(self.pool.by_recency()) == sorted(self.in_state(State.READY))
 
     @invariant()
-    def one_batch_has_its_workspace_whenever_nothing_runs(self) -> None:
+    def one_batch_has_its_workspace_whenever_nothing_runs(self):
         assert self.pins or self.pool.batch_room_bytes() >= WORKSPACE
 
     @invariant()
-    def what_is_planned_fits_once_everything_that_leaves_is_gone(self) -> None:
+    def what_is_planned_fits_once_everything_that_leaves_is_gone(self):
         if self.in_state(State.PLANNED) and not self.in_state(State.LEAVING) and not self.pins:
             sizes = [self.pool.size(expert) for expert in self.in_state(State.PLANNED)]
             everything = sum(self.pool.size(expert) for expert in "abcdef" if self.pool.state(expert) is not None)

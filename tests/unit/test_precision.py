@@ -1,7 +1,5 @@
 """Which variant each expert gets, and who looks again in full precision."""
 
-from typing import Any
-
 import pytest
 from lines import board as board_of
 
@@ -12,17 +10,17 @@ from coe.scheduler.costs import Cost
 from coe.store.manifest import Agreement, PreparedVariant
 
 
-def offer(agrees: float | None = 1.0, below: float = 0.0, **more: Any) -> PreparedVariant:
+def offer(agrees=1.0, below=0.0, **more):
     figures = {"images": 9, "labels_equal": agrees, "largest_score_difference": 0.0}
     agreement = None if agrees is None else Agreement(**figures, **more)
     return PreparedVariant(file="v", bytes=1, digest="", agreement=agreement, escalate_below=below)
 
 
-def price(run_s: float, load_s: float, weights_bytes: int) -> Cost:
+def price(run_s, load_s, weights_bytes):
     return Cost(run_s, 0.0, load_s, weights_bytes, 0)
 
 
-def table(**rows: dict[str, Cost]) -> dict[tuple[str, str, str], Cost]:
+def table(**rows):
     return {("cpu", expert, variant): cost for expert, row in rows.items() for variant, cost in row.items()}
 
 
@@ -53,7 +51,7 @@ def test_the_smallest_variant_that_all_devices_run_and_that_agrees_is_taken(mode
     assert allowed(mode, offered, devices, 0.999) == expected
 
 
-def test_only_lesser_variants_that_say_so_look_again_and_the_reason_is_a_sentence() -> None:
+def test_only_lesser_variants_that_say_so_look_again_and_the_reason_is_a_sentence():
     costs = table(**{id: {"fp32": BIG, "int8": SMALL} for id in "abc"})
     offers = {"a": {"int8": offer(below=0.25)}, "b": {"int8": SOUND}, "c": {"fp32": offer(below=0.5)}}
     found = choose("mixed", offers, {"a": "int8", "b": "int8", "c": "fp32"}, costs, 0.999)
@@ -70,7 +68,7 @@ def test_only_lesser_variants_that_say_so_look_again_and_the_reason_is_a_sentenc
     )
 
 
-def test_who_looks_again_is_a_successor_with_the_same_successors() -> None:
+def test_who_looks_again_is_a_successor_with_the_same_successors():
     rules = board_of({"A": 1}, {"a": "c"})
     board = apply_choice(rules, VariantChoice({"a": "fp16", "c": "q8"}, {"a": 0.25}))
     assert {id: expert.variant for id, expert in board.experts.items()} == {"a": "fp16", "c": "q8", "a@fp32": "fp32"}
@@ -89,7 +87,7 @@ def test_who_looks_again_is_a_successor_with_the_same_successors() -> None:
     assert board.graph.by_probability == rules.graph.by_probability
 
 
-def test_experts_that_stay_on_a_line_keep_their_variants_and_other_precisions_there_are_not() -> None:
+def test_experts_that_stay_on_a_line_keep_their_variants_and_other_precisions_there_are_not():
     before = VariantChoice({"a": "q8", "gone": "int8"}, {"a": 0.5})
     after = VariantChoice({"a": "fp32", "b": "q8"}, {"b": 0.25}).after(before)
     assert after.variants == {"a": "q8", "gone": "int8", "b": "q8"}

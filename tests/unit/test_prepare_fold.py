@@ -42,7 +42,7 @@ class Parts(nn.Module):
         return self.wire(self, x)
 
 
-def weights(make) -> dict[str, torch.Tensor]:
+def weights(make):
     torch.manual_seed(1)
     module = make()
     for part in module.modules():
@@ -58,7 +58,7 @@ def folded(make):
     return fold(Net(make), EXPERT, weights(make))
 
 
-def test_a_folded_pair_computes_the_same_and_only_pairs_are_folded() -> None:
+def test_a_folded_pair_computes_the_same_and_only_pairs_are_folded():
     def make():
         return nn.Sequential(nn.Conv2d(3, 4, 3, groups=1, bias=True), nn.BatchNorm2d(4), nn.ReLU(inplace=True))
 
@@ -101,7 +101,7 @@ def test_what_only_looks_like_a_pair_is_left_alone(wire):
     assert found.state.keys() == weights(make).keys()
 
 
-def test_what_two_share_or_works_out_its_weights_is_left_alone_and_other_kinds_are_told() -> None:
+def test_what_two_share_or_works_out_its_weights_is_left_alone_and_other_kinds_are_told():
     def tied():
         module = Parts(lambda self, x: self.norm(self.conv(x)) + self.twin(x), twin=nn.Conv2d(3, 4, 3, padding=1))
         module.twin.weight = module.conv.weight

@@ -20,7 +20,7 @@ STATES = st.dictionaries(st.text("ab.", min_size=1, max_size=4), st.tuples(SHAPE
 SEEDS = st.integers(0, 2**31)
 
 
-def weights(shapes: dict, seed: int) -> dict[str, torch.Tensor]:
+def weights(shapes, seed):
     chance = torch.Generator().manual_seed(seed)
     return {name: (100 * torch.randn(s, generator=chance)).to(dtype) for name, (s, dtype) in shapes.items()}
 
@@ -29,7 +29,7 @@ def made(state, variant):
     return lay_out(Folded(state, ()), variant, kind="k", labels=2)
 
 
-def bits(tensor: torch.Tensor) -> list[int]:
+def bits(tensor):
     return tensor.contiguous().view(-1).view(torch.uint8).tolist()
 
 
@@ -76,7 +76,7 @@ def test_other_tools_see_the_same_numbers(shapes, seed, variant):
             assert bits(theirs) == bits(ours.permute(0, 2, 3, 1) if entry.channels_last else ours)
 
 
-def test_convolutions_lie_channels_last_and_q8_keeps_what_no_scale_can_hold() -> None:
+def test_convolutions_lie_channels_last_and_q8_keeps_what_no_scale_can_hold():
     weight = torch.randn(4, 3, 2, 5)
     blob = made({"w": weight, "n": torch.ones(4)}, "fp16")
     assert [entry.channels_last for entry in blob.header.tensors] == [True, False]
@@ -119,7 +119,7 @@ def test_a_quantised_weight_is_off_by_half_its_scale_at_most(count, magnitude, s
     assert bool((blocks.scales.double() <= largest / 127 * (1 + 2**-10) + 2**-24).all())
 
 
-def test_weights_beyond_fp16_and_types_that_blobs_do_not_know_are_errors() -> None:
+def test_weights_beyond_fp16_and_types_that_blobs_do_not_know_are_errors():
     state = {"w": torch.full((2,), 1e6)}
     with pytest.raises(StoreError, match=r"'w' .* fp16"):
         made(state, "fp16")

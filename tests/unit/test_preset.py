@@ -37,10 +37,10 @@ Write = Callable[[str], Path]
 
 
 @pytest.fixture
-def box(tmp_path: Path) -> Write:
+def box(tmp_path):
     """Write a text as a preset file."""
 
-    def write(text: str) -> Path:
+    def write(text):
         path = tmp_path / "box.yaml"
         path.write_bytes(text.encode("utf-8", "surrogateescape"))
         return path
@@ -48,7 +48,7 @@ def box(tmp_path: Path) -> Write:
     return write
 
 
-def figures(part: object) -> list[SourcedFigure]:
+def figures(part):
     """Every figure in a part of a preset, however deep."""
     if isinstance(part, SourcedFigure):
         return [part]
@@ -58,7 +58,7 @@ def figures(part: object) -> list[SourcedFigure]:
 
 
 @pytest.mark.parametrize("name", preset.names())
-def test_each_box_that_ships_can_be_read_and_says_where_its_figures_come_from(name: str) -> None:
+def test_each_box_that_ships_can_be_read_and_says_where_its_figures_come_from(name):
     found = preset.load(name)
     assert {"best", "paper-default"} <= set(found.configurations)
     assert {"resnet101", "yolov5m", "yolov5l"} <= set(found.kinds)
@@ -71,7 +71,7 @@ def test_each_box_that_ships_can_be_read_and_says_where_its_figures_come_from(na
         assert len(figure.source.strip()) >= len("assumed"), f"{figure} does not say where it comes from"
 
 
-def test_the_papers_boxes_have_its_figures() -> None:
+def test_the_papers_boxes_have_its_figures():
     numa, uma = preset.load("numa-rtx3080ti"), preset.load("uma-m2")
     assert (numa.memories["device"].size.value, numa.memories["host"].size.value) == (12 * 10**9, 16 * 10**9)
     assert numa.disk.value == 530 * 10**6
@@ -81,7 +81,7 @@ def test_the_papers_boxes_have_its_figures() -> None:
 
 
 @pytest.mark.parametrize("stride", [8, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_source_is_not_to_be_left_out_anywhere(box: Write, stride: int) -> None:
+def test_a_source_is_not_to_be_left_out_anywhere(box, stride):
     """Take the source away from every figure in turn, or from some."""
     lines = (FOLDER / "numa-rtx3080ti.yaml").read_text(encoding="utf-8").splitlines()
     told = [number for number, line in enumerate(lines) if line.rstrip().endswith('"]')]
@@ -93,7 +93,7 @@ def test_a_source_is_not_to_be_left_out_anywhere(box: Write, stride: int) -> Non
             preset.load(str(damaged))
 
 
-def test_a_file_of_another_box_can_be_named(box: Write) -> None:
+def test_a_file_of_another_box_can_be_named(box):
     found = preset.load(str(box(GOOD)))
     assert isinstance(found, Preset)
     assert found.kinds["k"].weights.value == 100 * 10**6
@@ -103,7 +103,7 @@ def test_a_file_of_another_box_can_be_named(box: Write) -> None:
 HOST, HOTS, INACTIVE = "    memory: host", "    memory: hots", BLOB.replace(", active: [1MB, x]", "")
 
 
-def with_blob(blob: str) -> str:
+def with_blob(blob):
     return HOST + "\n    blobs: {k: {q8: " + blob + "}}"
 
 
@@ -149,7 +149,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("old", "new", "said"), BAD.values(), ids=BAD)
-def test_what_is_wrong_is_said_with_file_and_place(box: Write, old: str, new: str, said: str) -> None:
+def test_what_is_wrong_is_said_with_file_and_place(box, old, new, said):
     assert old in GOOD
     path = box(GOOD.replace(old, new, 1))
     with pytest.raises(ConfigError) as caught:
@@ -161,6 +161,6 @@ def test_what_is_wrong_is_said_with_file_and_place(box: Write, old: str, new: st
 
 
 @pytest.mark.parametrize("name", ["uma-m3", "", "box.yaml", "a" * 300, "a\0b", "../presets"])
-def test_a_box_that_is_not_there_lists_those_that_are(name: str) -> None:
+def test_a_box_that_is_not_there_lists_those_that_are(name):
     with pytest.raises(ConfigError, match="numa-rtx3080ti, uma-m2"):
         preset.load(name)

@@ -1,7 +1,5 @@
 """The picture of a profile: it is drawn whatever the profile lacks, and labels tell kinds apart."""
 
-from pathlib import Path
-
 import pytest
 from PIL import Image
 from tables import with_slow_rows
@@ -28,9 +26,9 @@ MACHINE = Fingerprint(
 )  # fmt: skip
 
 
-def kind(name: str, per_image_s: float = 0.05, size: int = 224, **changes: object) -> KindProfile:
+def kind(name, per_image_s=0.05, size=224, **changes):
     sizes = (1, 2, 3, 4, 6, 8, 12, 16)
-    values: dict[str, object] = {
+    values = {
         "kind": name, "input_size": size, "device": "cpu", "threads": 2, "backend": "torch", "precision": "fp32",
         "batches": tuple(
             BatchTime(images=n, median_s=0.03 + per_image_s * n * (1 + n % 3 / 40), spread=0.1, bytes=n * 9 * MIB)
@@ -43,7 +41,7 @@ def kind(name: str, per_image_s: float = 0.05, size: int = 224, **changes: objec
     return KindProfile.model_validate({**values, **changes})
 
 
-def board(experts: int = 60, peak: int = 35, tries: int = 6, images: bool = True) -> BoardProfile:
+def board(experts=60, peak=35, tries=6, images=True):
     total = sum(1 / n for n in range(1, experts + 1))
     usage = tuple(
         UsageRow(expert=f"e{n}", by_rules=1 / n / total, by_images=(1 / n / total) ** 0.8 if images else None)
@@ -65,7 +63,7 @@ def board(experts: int = 60, peak: int = 35, tries: int = 6, images: bool = True
     )  # fmt: skip
 
 
-def profile(*kinds: KindProfile, **boards: BoardProfile) -> Profile:
+def profile(*kinds, **boards):
     return Profile(made="2026-11-21T10:00:00+00:00", machine=MACHINE, kinds=kinds, boards=boards)
 
 
@@ -87,14 +85,14 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", with_slow_rows(CASES, fast=1))
-def test_a_picture_is_drawn_whatever_there_is(name: str, tmp_path: Path) -> None:
+def test_a_picture_is_drawn_whatever_there_is(name, tmp_path):
     path = draw(CASES[name], "A", tmp_path / "new" / f"{name}.png")
     with Image.open(path) as picture:
         assert picture.format == "PNG"
         assert min(picture.size) > 1000
 
 
-def test_labels_say_what_is_not_the_same_of_all() -> None:
+def test_labels_say_what_is_not_the_same_of_all():
     assert labels([kind("a"), kind("b")]) == ["a", "b"]
     assert labels(FOUR)[:3] == ["resnet101, torch, 224 px", "resnet101, onnxruntime, 224 px", "yolov5m, torch, 640 px"]
     assert len(labels(FOUR)[3]) < 45
@@ -106,13 +104,13 @@ def test_labels_say_what_is_not_the_same_of_all() -> None:
     ]
 
 
-def test_the_chosen_number_is_that_of_the_search() -> None:
+def test_the_chosen_number_is_that_of_the_search():
     assert loaded(board(peak=35)) == 35
     assert loaded(board(experts=20, peak=99)) == 20
     assert loaded(EVERYTHING) is None
 
 
-def test_a_board_without_profile_and_a_place_that_cannot_be_written_are_said(tmp_path: Path) -> None:
+def test_a_board_without_profile_and_a_place_that_cannot_be_written_are_said(tmp_path):
     with pytest.raises(ConfigError, match="does not know board 'B'; known: A"):
         draw(CASES["one-kind"], "B", tmp_path / "a.png")
     (tmp_path / "file").write_text("")

@@ -1,12 +1,9 @@
 """A box made of a profile simulates what the profile's own search simulated."""
 
-from pathlib import Path
-
 import pytest
 from profiles import MB, kind_profile
 
 from coe.board import rules
-from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.inspector.profile import Fingerprint, Profile
 from coe.inspector.settings import DeviceMemory
@@ -20,7 +17,7 @@ from coe.store.store import Store
 
 
 @pytest.fixture
-def board(tmp_path: Path) -> Rules:
+def board(tmp_path):
     lines = ["board: b", "experts:"]
     lines += [f"  e{i}: {{kind: k, labels: [ok, bad], input: 8, reject: [bad]}}" for i in range(30)]
     lines += ["components:"] + [f"  C{i}: {{count: {30 - i}, inspect: e{i}}}" for i in range(30)]
@@ -29,7 +26,7 @@ def board(tmp_path: Path) -> Rules:
     return rules.load(path)
 
 
-def searched(board: Rules, store: Path) -> Search:
+def searched(board, store):
     """A search on two cores, for one executor of both or two of one each."""
     here = Fingerprint(cpu="c", cores=2, memory_bytes=1 << 30, gpu=None, driver=None, libraries={})
     scaling = {"cpu": {1: (1.0, 1.8), 2: (1.0,)}}
@@ -39,7 +36,7 @@ def searched(board: Rules, store: Path) -> Search:
     return Search(site, Profile(made="now", machine=here, kinds=kinds, scaling=scaling), 2, [2, 1], 300)
 
 
-def stored(search: Search, place: Path, executors: int = 2) -> tuple[Setup, float]:
+def stored(search, place, executors=2):
     """Write the profile that a search with so many executors ends with; return its configuration and throughput."""
     best = search.choose({"cpu": executors})[0]
     profile_file.save(search.profile.model_copy(update={"boards": {best.board: best}}), place)
@@ -47,7 +44,7 @@ def stored(search: Search, place: Path, executors: int = 2) -> tuple[Setup, floa
 
 
 @pytest.mark.parametrize("executors", [1, 2])
-def test_a_profile_simulates_what_its_search_did(board: Rules, tmp_path: Path, executors: int) -> None:
+def test_a_profile_simulates_what_its_search_did(board, tmp_path, executors):
     place = tmp_path / "profile.json"
     setup, speed = stored(searched(board, tmp_path / "store"), place, executors)
     assert setup.executors == {"cpu": executors}
@@ -65,7 +62,7 @@ def test_a_profile_simulates_what_its_search_did(board: Rules, tmp_path: Path, e
     assert machine.configuration("paper-default", "b").expert_share == {"cpu": 0.75}
 
 
-def test_a_profile_of_another_board_or_version_of_it_is_refused(board: Rules, tmp_path: Path) -> None:
+def test_a_profile_of_another_board_or_version_of_it_is_refused(board, tmp_path):
     place = tmp_path / "profile.json"
     stored(searched(board, tmp_path / "store"), place)
     for change in (("count: 30", "count: 31"), ("board: b", "board: other")):

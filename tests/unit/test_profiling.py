@@ -3,9 +3,7 @@
 import os
 import random
 import threading
-from collections.abc import Mapping
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from lines import board
@@ -26,14 +24,14 @@ from coe.store.store import Store
 class Disturbed:
     """An expert whose batch of n takes base + n times each, a few percent more or less, and now and then much more."""
 
-    def __init__(self, base_s: float, each_s: float, seed: int) -> None:
+    def __init__(self, base_s, each_s, seed):
         self.base_s, self.each_s, self.chance = base_s, each_s, random.Random(seed)
-        self.asked: list[int] = []
+        self.asked = []
 
-    def batch_bytes(self, images: int) -> int:
+    def batch_bytes(self, images):
         return 1000 * images
 
-    def batch_s(self, images: int) -> float:
+    def batch_s(self, images):
         self.asked.append(images)
         disturbed = 3.0 if self.chance.random() < 0.1 else self.chance.uniform(0.97, 1.03)
         return (self.base_s + self.each_s * images) * disturbed
@@ -41,7 +39,7 @@ class Disturbed:
 
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize(("base_s", "each_s"), [(0.010, 0.004), (0.001, 0.020), (0.050, 0.050)])
-def test_sizes_that_were_not_timed_are_foretold(base_s: float, each_s: float, seed: int) -> None:
+def test_sizes_that_were_not_timed_are_foretold(base_s, each_s, seed):
     trial = Disturbed(base_s, each_s, seed)
     limit = TimeLimit(60.0, lambda done: None)
     held, repeats = climb(trial, (1, 2, 4, 8), limit)
@@ -63,7 +61,7 @@ EXPERT = Expert("e", "narrow", ("ok", "bad"), 32, "t/e")
 class Failing:
     """A device on which the second executor fails while the first one waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.first_is_in = threading.Event()
 
     def run(self, executor, pool, expert, images):
@@ -78,8 +76,8 @@ class Failing:
 
 
 @pytest.mark.parametrize("error", [ConfigError("too small"), DeviceFull("too small")])
-def test_executors_are_measured_together_as_long_as_they_fit(tmp_path, monkeypatch, error) -> None:
-    tried: list[int] = []
+def test_executors_are_measured_together_as_long_as_they_fit(tmp_path, monkeypatch, error):
+    tried = []
 
     def speed(subject, executors, *, images):
         tried.append(executors)
@@ -96,8 +94,8 @@ def test_executors_are_measured_together_as_long_as_they_fit(tmp_path, monkeypat
     assert tried == [2, 3, 3]
 
 
-def test_steps_that_were_left_out_count_as_done_and_the_error_of_who_failed_is_told() -> None:
-    told: list[tuple[str, float]] = []
+def test_steps_that_were_left_out_count_as_done_and_the_error_of_who_failed_is_told():
+    told = []
     steps = ProgressSteps(print, lambda what, done, total: told.append((what, done)))
     steps.expect([("a", 1.0), ("b", 2.0), ("c", 4.0)])
     steps.begin("a")
@@ -114,7 +112,7 @@ def test_steps_that_were_left_out_count_as_done_and_the_error_of_who_failed_is_t
 BOARD = board({"A": 1}, {"a": "j"})
 
 
-def result(number: int, *labels: str, failed: FailureKind | None = None) -> Result:
+def result(number, *labels, failed=None):
     findings = [Finding(expert, "fp32", label, 1.0) for expert, label in zip(("a", "j"), labels, strict=False)]
     failure = Failure(failed, "") if failed else None
     return Result(Request(number, "A"), None if failed else Verdict.OK, tuple(findings), 0.1, failure)
@@ -125,45 +123,45 @@ class Site:
 
     board, memory_bytes, gpu, without_weights = BOARD, 1 << 30, None, ()
 
-    def __init__(self, speeds: dict[int, float], *, pictures: bool = True) -> None:
+    def __init__(self, speeds, *, pictures=True):
         self.speeds, self.pictures = {9: 1.0, **speeds}, ["a picture"] if pictures else []
 
-    def paper_default(self) -> Chosen:
+    def paper_default(self):
         return chosen(9)
 
-    def run(self, profile: Any, chosen: Chosen, images: int) -> Any:
+    def run(self, profile, chosen, images):
         # A picture that cannot be read needs no expert; an expert that cannot be loaded is needed.
         failed = [result(2, failed=FailureKind.DAMAGED), result(3, failed=FailureKind.LOAD)]
         metrics = SimpleNamespace(images_per_s=self.speeds[chosen.executors["cpu"]])
         results = [result(0, "ok", "ok"), result(1, "bad"), *failed]
         return SimpleNamespace(metrics=metrics, results=results, grown_bytes=7, peak_rss_bytes=9)
 
-    def board_profile(self, chosen: Chosen) -> Any:
+    def board_profile(self, chosen):
         return board_profile(BOARD, chosen, self.memory_bytes)
 
-    def file_bytes(self, profile: Any) -> dict[str, int]:
+    def file_bytes(self, profile):
         return {"a": 10, "j": 20}
 
 
-def chosen(executors: int) -> Chosen:
+def chosen(executors):
     figures = {"images_per_s": 0.0, "casual_images_per_s": 0.0, "reasons": ()}
     return Chosen(executors={"cpu": executors}, threads={}, workspace_bytes={}, loaded_experts=1, **figures)
 
 
-def confirmed(site: Site, monkeypatch: pytest.MonkeyPatch) -> Any:
+def confirmed(site, monkeypatch):
     monkeypatch.setattr(confirm, "_LONG_ENOUGH_S", 1e-9)
     choices = [site.board_profile(chosen(number)) for number in (1, 2)]
     return confirm.confirm(site, None, choices, images=4, say=print)
 
 
 @pytest.mark.parametrize(("second", "kept"), [(5.0, 1), (10.1, 1), (10.3, 2)])
-def test_the_first_choice_is_kept_unless_another_is_clearly_faster(monkeypatch, second: float, kept: int) -> None:
+def test_the_first_choice_is_kept_unless_another_is_clearly_faster(monkeypatch, second, kept):
     best = confirmed(Site({1: 10.0, 2: second}), monkeypatch).chosen
     assert best.executors == {"cpu": kept}
     assert (best.casual_images_per_s, best.sample_images, best.grown_bytes) == (1.0, 4, 7)
 
 
-def test_usage_is_that_of_the_images_that_could_be_read(monkeypatch) -> None:
+def test_usage_is_that_of_the_images_that_could_be_read(monkeypatch):
     usage = {row.expert: row.by_images for row in confirmed(Site({1: 10.0, 2: 5.0}), monkeypatch).usage}
     assert usage == {"a": 1.0, "j": pytest.approx(1 / 3)}
     without = confirmed(Site({1: 10.0, 2: 5.0}, pictures=False), monkeypatch).usage
@@ -173,14 +171,12 @@ def test_usage_is_that_of_the_images_that_could_be_read(monkeypatch) -> None:
 # Whether other programs disturb a measurement, by given figures
 
 
-def times(
-    at_s: float, cores_s: float, own_s: float, others: Mapping[int, float] | None = None, began_s: float = 1.0
-) -> ProcessorTimes:
+def times(at_s, cores_s, own_s, others=None, began_s=1.0):
     named = {(pid, began_s): (f"p{pid}", total_s) for pid, total_s in (others or {}).items()}
     return ProcessorTimes(at_s, cores_s, own_s, named)
 
 
-def test_what_is_not_ours_is_of_others_and_a_look_at_this_machine_has_us_and_not_among_them() -> None:
+def test_what_is_not_ours_is_of_others_and_a_look_at_this_machine_has_us_and_not_among_them():
     load = between(times(10, 100, 40, {7: 5.0, 8: 1.0, 9: 3.0}), times(14, 108, 43, {7: 9.0, 8: 1.1, 9: 3.6}), 2)
     assert load.cores == pytest.approx(1.25)  # 8 s of the cores in 4 s, 3 of them ours
     assert [(name, pid, round(cores, 2)) for name, pid, cores in load.most] == [("p7", 7, 1.0), ("p9", 9, 0.15)]
@@ -206,14 +202,14 @@ def test_what_is_not_ours_is_of_others_and_a_look_at_this_machine_has_us_and_not
         (12.5, 4, 16, True),
     ],
 )
-def test_others_disturb_if_they_take_our_cores(cores: float, usable: int, seen: int, is_disturbed: bool) -> None:
+def test_others_disturb_if_they_take_our_cores(cores, usable, seen, is_disturbed):
     assert disturbs(OtherLoad(cores), usable, seen) is is_disturbed
 
 
-def test_each_step_has_the_load_of_its_own_time() -> None:
+def test_each_step_has_the_load_of_its_own_time():
     looks = iter([times(0, 0, 0), times(1, 1, 0), times(1, 1, 0), times(5, 5, 4), times(5, 5, 4), times(7, 8, 6)])
     watch = LoadWatch(lambda: next(looks), usable=2, seen=2)
-    waited: list[float] = []
+    waited = []
     found = watch.before(waited.append)
     assert found.cores == 1.0
     assert waited == [other_load.LOOK_S]

@@ -1,7 +1,6 @@
 """Held-out figures: three parts, bounds, and experts that are no better than one answer for all."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from coe.helpers.rates import Rate
 from coe.inspector import weights_used
 from coe.pictures.photographs import Purpose
 from coe.results.summary import RunFigures, summarise
-from coe.store.kinds import Trained, TrainingPlan
+from coe.store.kinds import TrainingPlan
 from coe.store.store import Store
 from coe.testing import rules_from
 from experts import classifier_train, labelled_folder
@@ -27,7 +26,7 @@ CHIP = Expert("chip", "resnet18", ("dark", "bright"), 32, "b/chip", frozenset({"
 SMALL = Narrow()
 
 
-def pictures(root: Path, each: int, *, told_apart: bool = True, seed: int = 0) -> Path:
+def pictures(root, each, *, told_apart=True, seed=0):
     chance = np.random.default_rng(seed)
     for label in CHIP.labels:
         (root / label).mkdir(parents=True)
@@ -38,16 +37,16 @@ def pictures(root: Path, each: int, *, told_apart: bool = True, seed: int = 0) -
     return root
 
 
-def plan(data: Path, epochs: int = 8, **more: object) -> TrainingPlan:
+def plan(data, epochs=8, **more):
     made = TrainingPlan(data, data, epochs, batch=8, learning_rate=1e-3, threads=1)
     return replace(made, **more)
 
 
-def train(data: Path, epochs: int = 8, **more: object) -> Trained:
+def train(data, epochs=8, **more):
     return SMALL.train(CHIP, plan(data, epochs, **more), lambda *_: None)
 
 
-def test_one_answer_for_all_is_never_proven_and_answers_that_know_nothing_rarely() -> None:
+def test_one_answer_for_all_is_never_proven_and_answers_that_know_nothing_rarely():
     for truth in ([0] * 95 + [1] * 5, [0] * 50 + [1] * 50, [0, 1, 2] * 30):
         for answer in set(truth):
             assert unproven_answers(truth, [answer] * len(truth))
@@ -60,7 +59,7 @@ def test_one_answer_for_all_is_never_proven_and_answers_that_know_nothing_rarely
 
 
 @pytest.mark.parametrize(("each", "proven"), [(1, False), (2, False), (4, True), (10, True)])
-def test_few_pictures_prove_nothing_even_if_all_are_right(each: int, proven: bool) -> None:
+def test_few_pictures_prove_nothing_even_if_all_are_right(each, proven):
     truth = [0] * each + [1] * each
     assert (unproven_answers(truth, truth) == "") is proven
     if not proven:
@@ -72,17 +71,17 @@ def test_few_pictures_prove_nothing_even_if_all_are_right(each: int, proven: boo
 @pytest.mark.parametrize(
     ("found", "objects", "proven"), [(0, 50, False), (1, 20, False), (3, 3, False), (5, 5, True), (12, 60, True)]
 )
-def test_a_detector_must_find_something(found: int, objects: int, proven: bool) -> None:
+def test_a_detector_must_find_something(found, objects, proven):
     assert (unproven_objects(found, objects) == "") is proven
 
 
-def test_few_held_out_pictures_choose_nothing_and_many_are_halved(tmp_path: Path) -> None:
+def test_few_held_out_pictures_choose_nothing_and_many_are_halved(tmp_path):
     few, many, own = pictures(tmp_path / "few", 10), pictures(tmp_path / "many", 120), tmp_path / "own"
     assert MANY == 40
     for seed, split in enumerate(("train", "val", "test")):
         pictures(own / split, 3, seed=seed)
 
-    def parts(data: Path) -> dict[Purpose, list[Path]]:
+    def parts(data):
         taken = TakenPictures(data)
         read = labelled_folder.read(SMALL, CHIP, plan(data), taken)
         counts = [len(part.labels) for part in (read.training, read.choosing, read.held_out)]
@@ -101,11 +100,11 @@ def test_few_held_out_pictures_choose_nothing_and_many_are_halved(tmp_path: Path
     assert (len(first), len(second), {*first, *second}) == (4, 5, set(range(9)))
 
 
-def test_the_figures_are_of_pictures_that_chose_no_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_figures_are_of_pictures_that_chose_no_epoch(tmp_path, monkeypatch):
     """Without a part to choose by the last epoch counts, however good an earlier one looked on the held-out part."""
     sizes, real = [], classifier_train.answers
 
-    def watched(*given: object) -> classifier_train.HeldAnswers:
+    def watched(*given):
         sizes.append(len(given[2].labels))
         return real(*given)
 
@@ -123,13 +122,13 @@ def test_the_figures_are_of_pictures_that_chose_no_epoch(tmp_path: Path, monkeyp
     assert len(many.learned) == 10 + 20, "what is held out was not learned"
 
 
-def test_an_expert_that_tells_nothing_apart_is_unproven_and_a_good_one_is_not(tmp_path: Path) -> None:
+def test_an_expert_that_tells_nothing_apart_is_unproven_and_a_good_one_is_not(tmp_path):
     assert train(pictures(tmp_path / "good", 10), epochs=6, held_out=0.5).unproven == ""
     useless = train(pictures(tmp_path / "bad", 10, told_apart=False), epochs=2, held_out=0.5)
     assert useless.unproven
 
 
-def test_what_was_learned_as_well_measures_nothing(tmp_path: Path) -> None:
+def test_what_was_learned_as_well_measures_nothing(tmp_path):
     pictures(tmp_path / "train", 6)
     pictures(tmp_path / "val", 4)  # the same pictures
     trained = train(tmp_path, epochs=1)
@@ -140,7 +139,7 @@ def test_what_was_learned_as_well_measures_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("place", ["loose.png", "dark/deeper/x.png", "train/dark/x.png"])
-def test_pictures_of_which_nobody_knows_the_label_are_refused(tmp_path: Path, place: str) -> None:
+def test_pictures_of_which_nobody_knows_the_label_are_refused(tmp_path, place):
     pictures(tmp_path, 4)
     path = tmp_path / place
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,7 +148,7 @@ def test_pictures_of_which_nobody_knows_the_label_are_refused(tmp_path: Path, pl
         train(tmp_path, epochs=1)
 
 
-def test_a_board_says_which_of_its_experts_are_unproven(tmp_path: Path) -> None:
+def test_a_board_says_which_of_its_experts_are_unproven(tmp_path):
     store, trained = Store(tmp_path), {"proven": "", "unproven": "it says ok to all", "unknown": None}
     entries = []
     for name, why in trained.items():
@@ -182,7 +181,7 @@ def test_a_board_says_which_of_its_experts_are_unproven(tmp_path: Path) -> None:
     assert again.warnings == (*told, "another")
 
 
-def test_how_narrow_pictures_are_is_measured_and_labels_that_are_never_told_right_are_named(tmp_path: Path) -> None:
+def test_how_narrow_pictures_are_is_measured_and_labels_that_are_never_told_right_are_named(tmp_path):
     taken = TakenPictures(tmp_path)
     for number, height in enumerate((20, 10, 10)):
         (tmp_path / f"{number}.png").write_bytes(bytes([number]))

@@ -7,11 +7,9 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -38,74 +36,63 @@ VOID = {"meta", "img", "input", "br", "link", "use", "path", "rect", "circle"}
 class Page(HTMLParser):
     """The tags, texts and attributes of a page; fails if tags do not close in order."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
         self.source = text
-        self.open: list[str] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
+        self.open = []
+        self.tags = []
+        self.words = []
         self.feed(text)
         self.close()
         assert self.open == []
 
-    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+    def handle_startendtag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if not {"style", "script"} & set(self.open):
             self.words.append(data)
 
     @property
-    def text(self) -> str:
+    def text(self):
         return " ".join(" ".join(self.words).split())
 
-    def all(self, tag: str, **attributes: str) -> list[dict[str, str | None]]:
+    def all(self, tag, **attributes):
         wanted = {name.rstrip("_"): value for name, value in attributes.items()}
         return [a for t, a in self.tags if t == tag and all(a.get(name) == value for name, value in wanted.items())]
 
 
-def result(
-    name: str,
-    verdict: Verdict | None = OK,
-    *,
-    boxes: Sequence[Box] = (),
-    serial: str = "SN1",
-    refdes: str = "R1",
-    component: str = "R0402",
-    error: str = "is empty",
-) -> Result:
+def result(name, verdict=OK, *, boxes=(), serial="SN1", refdes="R1", component="R0402", error="is empty"):
     findings = (Finding("body", "fp32", "ok", 0.9), Finding("joint", "fp32", "bridge", 0.7999, tuple(boxes)))
     request = Request(0, component, name, serial, refdes)
     failure = None if verdict else Failure(FailureKind.IMAGE, error)
     return Result(request, verdict, findings if verdict else (), 0.1, failure)
 
 
-def grey(_: str) -> np.ndarray:
+def grey(_):
     return np.full((50, 100, 3), 90, np.uint8)
 
 
-def written(folder: Path, results: Sequence[Result], source: PixelSource, board: str = "demo", **options: Any) -> Page:
+def written(folder, results, source, board="demo", **options):
     path, run, missing = folder / "report.html", options.pop("run", RUN), options.pop("missing", ())
     write_report(path, board, results, summarise(results, run, missing), source, **options)
     return Page(path.read_text(encoding="utf-8"))
 
 
-def render(
-    folder: Path, results: Sequence[Result], load: Callable[[str], np.ndarray] = grey, **options: Any
-) -> tuple[str, Page]:
+def render(folder, results, load=grey, **options):
     page = written(folder, results, PixelSource(load), **options)
     return page.source, page
 
 
-def test_of_a_finding_made_again_only_the_boxes_that_decide_are_drawn(tmp_path: Path) -> None:
+def test_of_a_finding_made_again_only_the_boxes_that_decide_are_drawn(tmp_path):
     box = Box("bridge", 0.5, (1.0, 2.0, 30.0, 40.0))
     first, second = Finding("joint", "q8", "bridge", 0.5, (box,)), Finding("joint@fp32", "fp32", "joint", 0.75)
     one = Result(Request(0, "R0402", "a", "SN1", "R1"), NG, (first, second), 0.1)
@@ -119,7 +106,7 @@ def test_of_a_finding_made_again_only_the_boxes_that_decide_are_drawn(tmp_path: 
     assert "run again" not in page.text
 
 
-def test_it_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+def test_it_needs_nothing_from_elsewhere(tmp_path):
     text, page = render(tmp_path, [result("a", NG), result("b")])
     assert "http:" not in text
     assert "https:" not in text
@@ -138,7 +125,7 @@ def test_it_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     )
 
 
-def test_the_numbers(tmp_path: Path) -> None:
+def test_the_numbers(tmp_path):
     results = [
         result("a", NG),
         result("b", REVIEW),
@@ -155,7 +142,7 @@ def test_the_numbers(tmp_path: Path) -> None:
     assert "c is empty" in page.text
 
 
-def test_a_card_shows_the_chain_and_the_boxes(tmp_path: Path) -> None:
+def test_a_card_shows_the_chain_and_the_boxes(tmp_path):
     boxes = [
         Box("joint", 0.9, (0, 0, 10, 10)),
         Box("bridge", 0.7999, (20, 10, 60, 40)),
@@ -174,7 +161,7 @@ def test_a_card_shows_the_chain_and_the_boxes(tmp_path: Path) -> None:
     assert page.all("img")[0]["alt"] == "NG: R0402 R1 SN1"
 
 
-def test_a_card_numbers_many_boxes_and_leaves_out_what_cannot_be_drawn(tmp_path: Path) -> None:
+def test_a_card_numbers_many_boxes_and_leaves_out_what_cannot_be_drawn(tmp_path):
     boxes = [Box("bridge", 0.5 + n / 100, (n * 9, 5, n * 9 + 8, 20)) for n in range(8)]
     page = render(tmp_path, [result("a", NG, boxes=boxes)])[1]
     assert "1 bridge 0.57 2 bridge 0.56" in page.text
@@ -184,8 +171,8 @@ def test_a_card_numbers_many_boxes_and_leaves_out_what_cannot_be_drawn(tmp_path:
 
 
 @pytest.mark.parametrize("error", [ImageError("gone"), OSError("gone"), KeyError("gone")])
-def test_a_lost_picture_costs_that_picture_alone(tmp_path: Path, error: Exception) -> None:
-    def load(name: str) -> np.ndarray:
+def test_a_lost_picture_costs_that_picture_alone(tmp_path, error):
+    def load(name):
         if name == "a":
             raise error
         return grey(name)
@@ -198,7 +185,7 @@ def test_a_lost_picture_costs_that_picture_alone(tmp_path: Path, error: Exceptio
 EVIL = "<script>alert(1)</script>\"'&amp;{{ 7*7 }}</style>\u202e\x00é"
 
 
-def test_every_text_is_escaped(tmp_path: Path) -> None:
+def test_every_text_is_escaped(tmp_path):
     box = Box(EVIL, 0.9, (0, 0, 9, 9))
     results = [
         Result(Request(0, EVIL, EVIL, EVIL, EVIL), NG, (Finding(EVIL, EVIL, EVIL, 0.9, (box,) * count),), 0.1)
@@ -217,7 +204,7 @@ def test_every_text_is_escaped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["SN\u202egnp", "SN\u200bpng", "SN\x1bpng", "SN\npng", "SN\xadpng"])
-def test_no_board_passes_for_another(tmp_path: Path, name: str) -> None:
+def test_no_board_passes_for_another(tmp_path, name):
     page = render(tmp_path, [result("a", NG, serial=name), result("b", serial="SNpng")])[1]
     assert page.text.count(visible(name)) == 2  # among the boards, and in the gallery
     assert page.all("figure")[0]["data-text"] == f"{visible(name)} R1 a"
@@ -225,17 +212,17 @@ def test_no_board_passes_for_another(tmp_path: Path, name: str) -> None:
 
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(texts(8), st.sampled_from([OK, NG, REVIEW, None]), texts(3)), max_size=12))
-def test_any_results_give_a_sound_page(tmp_path: Path, rows: list[tuple[str, Verdict | None, str]]) -> None:
+def test_any_results_give_a_sound_page(tmp_path, rows):
     results = [result(name, verdict, serial=serial, component=serial) for name, verdict, serial in rows]
     page = render(tmp_path, results)[1]
     assert len(page.all("figure")) == sum(verdict in (NG, REVIEW) for _, verdict, _ in rows)
 
 
-def test_the_gallery_and_the_lists_have_stated_limits(tmp_path: Path) -> None:
+def test_the_gallery_and_the_lists_have_stated_limits(tmp_path):
     results = [result(f"r{n}", REVIEW) for n in range(5)] + [result(f"n{n}", NG) for n in range(5)]
-    asked: list[str] = []
+    asked = []
 
-    def load(name: str) -> np.ndarray:
+    def load(name):
         asked.append(name)
         return grey(name)
 
@@ -254,7 +241,7 @@ def test_the_gallery_and_the_lists_have_stated_limits(tmp_path: Path) -> None:
     assert len(text) < 2_000_000
 
 
-def test_thumbnails_are_small_of_extreme_shapes_too(tmp_path: Path) -> None:
+def test_thumbnails_are_small_of_extreme_shapes_too(tmp_path):
     page = render(tmp_path, [result("a", NG)], lambda _: np.zeros((3000, 1500, 3), np.uint8))[1]
     address = str(page.all("img")[0]["src"])
     picture = Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2])))
@@ -264,7 +251,7 @@ def test_thumbnails_are_small_of_extreme_shapes_too(tmp_path: Path) -> None:
     assert len(page.all("img")) == 1
 
 
-def test_a_run_of_nothing_with_nothing_wrong_or_that_is_not_complete_says_so(tmp_path: Path) -> None:
+def test_a_run_of_nothing_with_nothing_wrong_or_that_is_not_complete_says_so(tmp_path):
     page = render(tmp_path, [result("a"), result("b")])[1]
     assert "All 2 images are OK." in page.text
     assert "Nothing to look at: no image is NG or needs a review." in page.text
@@ -279,7 +266,7 @@ def test_a_run_of_nothing_with_nothing_wrong_or_that_is_not_complete_says_so(tmp
     assert any("2 missing" in str(a.get("aria-label")) for a in page.all("svg"))
 
 
-def test_it_is_accessible(tmp_path: Path) -> None:
+def test_it_is_accessible(tmp_path):
     page = render(tmp_path, [result("a", NG), result("b", REVIEW), result("c", None)])[1]
     assert page.all("html")[0]["lang"] == "en"
     assert len(page.all("h1")) == 1
@@ -293,11 +280,11 @@ def test_it_is_accessible(tmp_path: Path) -> None:
         assert (attributes.get("aria-labelledby") or ids[0]) in ids
 
 
-def test_a_full_disk_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_old_report(tmp_path, monkeypatch):
     render(tmp_path, [result("a")])
     before = (tmp_path / "report.html").read_bytes()
 
-    def full(_: int) -> None:
+    def full(_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
@@ -306,7 +293,7 @@ def test_a_full_disk_leaves_the_old_report(tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "report.html").read_bytes() == before
 
 
-def test_an_image_stands_beside_its_reference_and_their_difference(tmp_path: Path) -> None:
+def test_an_image_stands_beside_its_reference_and_their_difference(tmp_path):
     good = np.full((40, 60, 3), 200, np.uint8)
     good[10:30, 10:50] = 60
     faulty = good.copy()
@@ -316,7 +303,7 @@ def test_an_image_stands_beside_its_reference_and_their_difference(tmp_path: Pat
         for name in ("pair", "other part", "alone", "unreadable")
     ]
 
-    def reference(result: Result) -> ReferencePicture | None:
+    def reference(result):
         name = result.request.image
         if name == "unreadable":
             raise ImageError("is damaged")
@@ -334,13 +321,13 @@ def test_an_image_stands_beside_its_reference_and_their_difference(tmp_path: Pat
     assert page.words.count("The reference is not shown: is damaged.") == 1
 
 
-def test_a_doubt_stands_with_its_finding(tmp_path: Path) -> None:
+def test_a_doubt_stands_with_its_finding(tmp_path):
     doubtful = Finding("d", "fp32", "none", 1.0, doubt="it does not fit its <reference>")
     results = [Result(Request(0, "U1", "a"), REVIEW, (doubtful,), 0.1)]
     assert "it does not fit its &lt;reference&gt;" in render(tmp_path, results)[0]
 
 
-def test_a_heat_map_lies_over_its_image_and_is_kept_in_the_line_that_is_damaged_with_it(tmp_path: Path) -> None:
+def test_a_heat_map_lies_over_its_image_and_is_kept_in_the_line_that_is_damaged_with_it(tmp_path):
     values = bytearray(16)
     values[6] = 255  # the second row, the third column
     heat = Heat(4, 4, bytes(values))
@@ -360,7 +347,7 @@ def test_a_heat_map_lies_over_its_image_and_is_kept_in_the_line_that_is_damaged_
         from_line(json.dumps(line).encode(), 0)
 
 
-def test_boards_of_two_products_are_told_apart(tmp_path: Path) -> None:
+def test_boards_of_two_products_are_told_apart(tmp_path):
     both = [result("x", NG), result("y", OK), result("z", NG)]
     names = ["a", "b", "b"]
     _, page = render(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from coe.sim.resources import Processor
 
 
-def test_batches_share_a_processor_that_two_do_not_speed_up_and_no_other() -> None:
+def test_batches_share_a_processor_that_two_do_not_speed_up_and_no_other():
     processor = Processor(scaling=[1.0])
     processor.begin("x", 1.0, now=0.0)
     assert processor.next_end() == (1.0, "x")
@@ -31,7 +31,7 @@ def test_batches_share_a_processor_that_two_do_not_speed_up_and_no_other() -> No
     scaling=st.lists(st.floats(0.5, 1.0), min_size=1, max_size=4),
     works=st.lists(st.floats(0.1, 5.0), min_size=1, max_size=6),
 )
-def test_all_work_is_done_at_the_speed_of_the_processor(scaling: list[float], works: list[float]) -> None:
+def test_all_work_is_done_at_the_speed_of_the_processor(scaling, works):
     speeds = [min(speed * count, speed + count - 1) for count, speed in enumerate(scaling, 1)]
     processor = Processor(speeds)
     for index, work_s in enumerate(works):

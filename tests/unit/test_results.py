@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,34 +40,34 @@ FINDINGS = (
 )
 
 
-def result(name: str, verdict: Verdict | None = Verdict.OK, error: str | None = None, serial: str = "SN1") -> Result:
+def result(name, verdict=Verdict.OK, error=None, serial="SN1"):
     findings = FINDINGS if verdict else ()
     failure = None if error is None else Failure(FailureKind.IMAGE, error)
     return Result(Request(0, "R0402", name, serial, "R1"), verdict, findings, 0.25, failure)
 
 
-def failed(name: str) -> Result:
+def failed(name):
     return result(name, None, "is empty")
 
 
-def item(name: str, serial: str = "SN1") -> Photograph:
+def item(name, serial="SN1"):
     return Photograph(Path(name), "R0402", serial, "R1", name)
 
 
 IDENTITY = RunIdentity("demo", "f1", "s", "late-binding", "fp32", 0.999, {"body": "1", "joint": "2"})
 
 
-def start(folder: Path, *, resume: bool = False, **other: object) -> ResultsFile:
+def start(folder, *, resume=False, **other):
     return ResultsFile(folder, replace(IDENTITY, **other), resume=resume)
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[ResultsFile]:
+def run(tmp_path):
     with start(tmp_path / "run") as file:
         yield file
 
 
-def test_a_line_says_all_of_a_result(run: ResultsFile) -> None:
+def test_a_line_says_all_of_a_result(run):
     run.write(result("SN1/a.png", Verdict.NG))
     assert json.loads((run.folder / "results.jsonl").read_text()) == {
         "image": "SN1/a.png",
@@ -96,7 +95,7 @@ def test_a_line_says_all_of_a_result(run: ResultsFile) -> None:
     }
 
 
-def test_a_line_says_what_kept_an_image_from_being_judged_and_names_its_board(run: ResultsFile) -> None:
+def test_a_line_says_what_kept_an_image_from_being_judged_and_names_its_board(run):
     run.write(failed("a.png"))
     row = json.loads((run.folder / "results.jsonl").read_text())
     assert (row["error"], row["failure"]) == ("is empty", "image")
@@ -112,7 +111,7 @@ def test_a_line_says_what_kept_an_image_from_being_judged_and_names_its_board(ru
     assert from_line(json.dumps(row).encode(), 0).failure == Failure(FailureKind.UNKNOWN, "is empty")
 
 
-def test_what_was_written_reads_back(run: ResultsFile) -> None:
+def test_what_was_written_reads_back(run):
     late = replace(result("late", Verdict.OK), late=True)
     written = [result('a\n"ü\udcff.png', Verdict.REVIEW), failed("b"), result("", Verdict.NG), late]
     for each in written:
@@ -124,7 +123,7 @@ def test_what_was_written_reads_back(run: ResultsFile) -> None:
     assert [r.request.id for r in back] == [0, 1, 2, 3]
 
 
-def test_a_doubt_is_written_where_there_is_one(run: ResultsFile) -> None:
+def test_a_doubt_is_written_where_there_is_one(run):
     doubtful = Finding("a", "fp32", "none", 1.0, doubt="it does not fit; look")
     run.write(Result(Request(0, "R", "a"), Verdict.REVIEW, (doubtful,), 0.1))
     (back,) = read(run.folder / "results.jsonl")
@@ -133,7 +132,7 @@ def test_a_doubt_is_written_where_there_is_one(run: ResultsFile) -> None:
     assert "a=none 1.000 (it does not fit; look)" in (run.folder / "results.csv").read_text()
 
 
-def test_no_nan_gets_into_json(run: ResultsFile) -> None:
+def test_no_nan_gets_into_json(run):
     nan = Finding("x", "fp32", "ok", math.nan, (Box("b", math.inf, (0, math.nan, 1, 1)),))
     run.write(Result(Request(0, "R", "a"), Verdict.REVIEW, (nan,), math.nan))
     text = (run.folder / "results.jsonl").read_text()
@@ -146,7 +145,7 @@ def test_no_nan_gets_into_json(run: ResultsFile) -> None:
     assert summary.total.review == 1
 
 
-def test_errors_are_tried_again(tmp_path: Path) -> None:
+def test_errors_are_tried_again(tmp_path):
     with start(tmp_path) as run:
         for each in (result("a"), failed("b"), result("c")):
             run.write(each)
@@ -159,7 +158,7 @@ def test_errors_are_tried_again(tmp_path: Path) -> None:
     assert [r.request.image for r in read(tmp_path / "results.jsonl")] == ["c", "b", "a"]
 
 
-def test_a_resumed_run_ends_as_if_it_had_not_been_stopped(tmp_path: Path) -> None:
+def test_a_resumed_run_ends_as_if_it_had_not_been_stopped(tmp_path):
     items = [item(name) for name in "abc"]
     for folder, stops in (("straight", ()), ("stopped", ("a",))):
         order = "cab"
@@ -178,7 +177,7 @@ def test_a_resumed_run_ends_as_if_it_had_not_been_stopped(tmp_path: Path) -> Non
 
 @settings(max_examples=20 * THOROUGH, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
-def test_a_file_cut_anywhere_loses_one_line_at_most(tmp_path_factory, data) -> None:
+def test_a_file_cut_anywhere_loses_one_line_at_most(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("cut")
     with start(folder) as run:
         for name in "abcd":
@@ -199,7 +198,7 @@ def test_a_file_cut_anywhere_loses_one_line_at_most(tmp_path_factory, data) -> N
 @pytest.mark.parametrize(
     "damage", [b"\0\0\0\0\n", b"not json\n", b'{"image": 3}\n', b"[]\n", b'{"verdict": null, "error": null}\n']
 )
-def test_only_the_last_line_may_be_torn(tmp_path: Path, damage: bytes) -> None:
+def test_only_the_last_line_may_be_torn(tmp_path, damage):
     with start(tmp_path) as run:
         run.write(result("a"))
     path = tmp_path / "results.jsonl"
@@ -212,7 +211,7 @@ def test_only_the_last_line_may_be_torn(tmp_path: Path, damage: bytes) -> None:
     assert path.read_bytes() == line + damage + line
 
 
-def test_results_are_never_overwritten(tmp_path: Path) -> None:
+def test_results_are_never_overwritten(tmp_path):
     with start(tmp_path) as run:
         run.write(result("a"))
     before = (tmp_path / "results.jsonl").read_bytes()
@@ -238,7 +237,7 @@ def test_results_are_never_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "results.jsonl").read_bytes() == before
 
 
-def test_a_run_keeps_its_folder_until_it_is_closed(run: ResultsFile) -> None:
+def test_a_run_keeps_its_folder_until_it_is_closed(run):
     for write in (lambda: run.write(result("a")), lambda: run.finish([item("a")], RUN), lambda: None):
         with pytest.raises(ConfigError, match="another run is writing here"):  # the report is still to be written
             start(run.folder, resume=True)
@@ -249,13 +248,13 @@ def test_a_run_keeps_its_folder_until_it_is_closed(run: ResultsFile) -> None:
         assert again.done == {"a"}
 
 
-def test_a_lock_whose_file_was_taken_away_meanwhile_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_whose_file_was_taken_away_meanwhile_is_none(tmp_path, monkeypatch):
     """Between opening and locking, the other process ends its run: what was opened is no longer the file there."""
     really, names = files.lock_descriptor, []
     with start(tmp_path) as other:
         other.write(result("a"))
 
-    def lock(number: int, *, blocking: bool) -> bool:
+    def lock(number, *, blocking):
         if not names:
             (tmp_path / LOCK).unlink()
         names.append(os.fstat(number).st_nlink)
@@ -267,8 +266,8 @@ def test_a_lock_whose_file_was_taken_away_meanwhile_is_none(tmp_path: Path, monk
         assert (tmp_path / LOCK).exists()
 
 
-def test_a_run_goes_on_without_a_lock_where_the_file_system_has_none(tmp_path, monkeypatch) -> None:
-    def lock(number: int, *, blocking: bool) -> bool:
+def test_a_run_goes_on_without_a_lock_where_the_file_system_has_none(tmp_path, monkeypatch):
+    def lock(number, *, blocking):
         raise OSError(errno.ENOSYS, "Function not implemented")
 
     monkeypatch.setattr(files, "lock_descriptor", lock)
@@ -278,12 +277,12 @@ def test_a_run_goes_on_without_a_lock_where_the_file_system_has_none(tmp_path, m
     assert [r.request.image for r in read(tmp_path / "results.jsonl")] == ["a"]
 
 
-def test_the_file_of_results_is_closed_while_another_takes_its_place(run, monkeypatch) -> None:
+def test_the_file_of_results_is_closed_while_another_takes_its_place(run, monkeypatch):
     """Windows puts no file in the place of one that is open."""
     really = os.replace
     here = run.folder / "results.jsonl"
 
-    def replace_as_windows_does(source: str, target: str, **kwargs: object) -> None:
+    def replace_as_windows_does(source, target, **kwargs):
         if Path(target) == here and any(Path(one.path) == here for one in psutil.Process().open_files()):
             raise PermissionError(errno.EACCES, "Access is denied", str(target))
         really(source, target)
@@ -295,7 +294,7 @@ def test_the_file_of_results_is_closed_while_another_takes_its_place(run, monkey
     assert [r.request.image for r in read(here)] == ["a", "b"]
 
 
-def replace_by_another_run(folder: Path) -> None:
+def replace_by_another_run(folder):
     shutil.rmtree(folder)
     with start(folder) as other:
         other.write(result("theirs"))
@@ -306,7 +305,7 @@ def replace_by_another_run(folder: Path) -> None:
     [shutil.rmtree, lambda folder: folder.rename(folder.with_name("moved")), replace_by_another_run],
     ids=["taken away", "moved", "replaced"],
 )
-def test_a_run_whose_folder_is_no_longer_its_own_says_so_and_writes_nothing(tmp_path, change) -> None:
+def test_a_run_whose_folder_is_no_longer_its_own_says_so_and_writes_nothing(tmp_path, change):
     folder = tmp_path / "run"
     with start(folder) as run:
         run.write(result("a"))
@@ -324,7 +323,7 @@ def test_a_run_whose_folder_is_no_longer_its_own_says_so_and_writes_nothing(tmp_
     "now",
     [{"component": "C0603"}, {"serial": "SN2"}, {"refdes": "R2"}, {"failure": Failure(FailureKind.IMAGE, "is gone")}],
 )
-def test_a_verdict_on_something_else_than_an_image_shows_now_is_none(tmp_path: Path, now: dict[str, object]) -> None:
+def test_a_verdict_on_something_else_than_an_image_shows_now_is_none(tmp_path, now):
     with start(tmp_path) as run:
         for name in "ab":
             run.write(result(name))
@@ -341,14 +340,14 @@ def test_a_verdict_on_something_else_than_an_image_shows_now_is_none(tmp_path: P
     [((9, 1), (9, 1), False), ((9, 1), (9, 2), True), ((9, 1), (8, 1), True), (None, (9, 1), False)],
     ids=["the same", "written again", "another size", "by an earlier version"],
 )
-def test_a_picture_that_is_another_now_is_inspected_again(tmp_path, was, now, again) -> None:
+def test_a_picture_that_is_another_now_is_inspected_again(tmp_path, was, now, again):
     with start(tmp_path) as run:
         run.write(result("a"), None if was is None else FileStamp(*was))
     with start(tmp_path, resume=True) as run:
         assert [one.name for one in run.left_of([item("a")], {"a": FileStamp(*now)})] == ["a"] * again
 
 
-def test_figures_of_the_parts_of_a_run_add_up(tmp_path: Path) -> None:
+def test_figures_of_the_parts_of_a_run_add_up(tmp_path):
     items = [item(name) for name in "abc"]
     first = RunFigures("demo", "late-binding", 1, 4, 2, 500, 2000, 900, 2.0, interrupted=True)
     first = replace(first, started="early", drift=(Drift("body", 0.5, 0.6),))
@@ -371,7 +370,7 @@ def test_figures_of_the_parts_of_a_run_add_up(tmp_path: Path) -> None:
     assert (tmp_path / "summary.json").read_bytes() == before
 
 
-def test_experts_that_ran_in_other_variants_are_another_run(tmp_path: Path) -> None:
+def test_experts_that_ran_in_other_variants_are_another_run(tmp_path):
     with start(tmp_path) as run:
         run.bind({"bf16", "fp32"})
         run.write(result("a"))
@@ -381,7 +380,7 @@ def test_experts_that_ran_in_other_variants_are_another_run(tmp_path: Path) -> N
             run.bind({"fp16"})
 
 
-def test_resume_of_nothing_is_a_start_and_a_killed_run_keeps_the_figures_before_it(tmp_path: Path) -> None:
+def test_resume_of_nothing_is_a_start_and_a_killed_run_keeps_the_figures_before_it(tmp_path):
     with start(tmp_path / "new", resume=True) as run:
         assert run.done == frozenset()
     with start(tmp_path / "new") as run:  # a run that ended before its first result is no results
@@ -397,7 +396,7 @@ def test_resume_of_nothing_is_a_start_and_a_killed_run_keeps_the_figures_before_
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_one_clear_error(tmp_path: Path) -> None:
+def test_a_full_disk_is_one_clear_error(tmp_path):
     (tmp_path / "results.jsonl").symlink_to("/dev/full")
     with start(tmp_path) as run:
         with pytest.raises(DiskFull, match=r"results.jsonl.*--resume"):
@@ -405,12 +404,12 @@ def test_a_full_disk_is_one_clear_error(tmp_path: Path) -> None:
         assert run.done == frozenset()
 
 
-def test_a_disk_that_fills_keeps_whole_lines(run: ResultsFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_fills_keeps_whole_lines(run, monkeypatch):
     run.write(result("a"))
     really = os.write
     room = [100]
 
-    def write(fd: int, data: bytes | memoryview) -> int:
+    def write(fd, data):
         if not room[0]:
             raise OSError(28, "No space left on device")
         done = really(fd, data[: room[0]])
@@ -426,12 +425,12 @@ def test_a_disk_that_fills_keeps_whole_lines(run: ResultsFile, monkeypatch: pyte
     assert [r.request.image for r in read(run.folder / "results.jsonl")] == ["a", "b"]
 
 
-def test_a_disk_that_is_full_at_the_end_leaves_the_results(run: ResultsFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_at_the_end_leaves_the_results(run, monkeypatch):
     for name in "ba":
         run.write(result(name))
     before = (run.folder / "results.jsonl").read_bytes()
 
-    def full(_: int) -> None:
+    def full(_):
         raise OSError(122, "Disk quota exceeded")
 
     monkeypatch.setattr(os, "fsync", full)
@@ -447,7 +446,7 @@ def test_a_disk_that_is_full_at_the_end_leaves_the_results(run: ResultsFile, mon
     [lambda path, _: os.mkfifo(path), Path.symlink_to, lambda path, _: path.write_text("half")],
     ids=["pipe", "link", "leftover"],
 )
-def test_what_lies_in_the_place_of_the_half_written_file_is_not_written_to(tmp_path, lies_there) -> None:
+def test_what_lies_in_the_place_of_the_half_written_file_is_not_written_to(tmp_path, lies_there):
     other = tmp_path / "other.txt"
     other.write_text("as it was")
     lies_there(tmp_path / ".table.csv.tmp", other)
@@ -457,11 +456,11 @@ def test_what_lies_in_the_place_of_the_half_written_file_is_not_written_to(tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.txt", "table.csv"]
 
 
-def test_an_atomic_write_that_fails_half_way_leaves_the_old_file(tmp_path: Path) -> None:
+def test_an_atomic_write_that_fails_half_way_leaves_the_old_file(tmp_path):
     path = tmp_path / "x"
     write_atomically(path, ["old"])
 
-    def parts() -> Iterator[str]:
+    def parts():
         yield "new"
         raise RuntimeError
 
@@ -470,7 +469,7 @@ def test_an_atomic_write_that_fails_half_way_leaves_the_old_file(tmp_path: Path)
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("x", "old")]
 
 
-def test_the_table_and_the_summary(run: ResultsFile) -> None:
+def test_the_table_and_the_summary(run):
     run.write(result("b, c.png", Verdict.NG))
     run.write(failed("a.png"))
     run.finish([item("a.png"), item("b, c.png"), item("never.png", "SN2")], RUN)
@@ -494,7 +493,7 @@ def test_the_table_and_the_summary(run: ResultsFile) -> None:
     }
 
 
-def test_results_of_images_that_are_gone_are_kept(run: ResultsFile) -> None:
+def test_results_of_images_that_are_gone_are_kept(run):
     for name in "xab":
         run.write(result(name))
     assert run.finish([item("a"), item("b")], RUN).total.images == 3
@@ -515,7 +514,7 @@ with ResultsFile(Path(sys.argv[1]), identity) as run:
 """
 
 
-def test_kill_9_loses_nothing_that_was_written(tmp_path: Path) -> None:
+def test_kill_9_loses_nothing_that_was_written(tmp_path):
     path = tmp_path / "results.jsonl"
     process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)])
     try:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from lamp import LOGITS, lamp, picture
 from tables import with_slow_rows
-from tiny_line import Call
 
 from coe.cli import inspect as inspect_cli
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict
@@ -19,7 +18,7 @@ from coe.store.store import Store
 OK, NG, REVIEW = Verdict.OK, Verdict.NG, Verdict.REVIEW
 
 
-def result(serial: str, component: str, verdict: Verdict | None) -> Result:
+def result(serial, component, verdict):
     failure = None if verdict else Failure(FailureKind.IMAGE, "is empty")
     return Result(Request(0, component, "x", serial), verdict, (), 0.0, failure)
 
@@ -36,13 +35,13 @@ def result(serial: str, component: str, verdict: Verdict | None) -> Result:
         ((), 1, REVIEW),
     ],
 )
-def test_a_board_is_as_bad_as_its_worst_image(verdicts: tuple[Verdict | None], missing: int, expected: Verdict) -> None:
+def test_a_board_is_as_bad_as_its_worst_image(verdicts, missing, expected):
     results = [result("SN1", "R", verdict) for verdict in verdicts]
     summary = summarise(results, RunFigures("demo"), [Photograph(Path("x"), "R", "SN1")] * missing)
     assert summary.boards["SN1"].verdict is expected
 
 
-def test_boards_and_components_in_natural_order() -> None:
+def test_boards_and_components_in_natural_order():
     summary = summarise(
         [result("SN10", "B", OK), result("SN2", "A", NG), result("", "A", REVIEW), result("SN2", "B", None)],
         RunFigures("demo"),
@@ -58,7 +57,7 @@ def test_boards_and_components_in_natural_order() -> None:
     assert summary.verdict is NG
 
 
-def test_first_pass_yield_is_of_boards_and_good_images_are_no_yield() -> None:
+def test_first_pass_yield_is_of_boards_and_good_images_are_no_yield():
     results = [
         *(result("SN1", "A", OK) for _ in range(8)),
         *(result("SN2", "A", verdict) for verdict in (OK, NG)),
@@ -78,14 +77,14 @@ def test_first_pass_yield_is_of_boards_and_good_images_are_no_yield() -> None:
 
 
 @pytest.mark.parametrize("serial", ["", "SN1"])
-def test_without_a_board_that_is_decided_there_is_no_yield(serial: str) -> None:
+def test_without_a_board_that_is_decided_there_is_no_yield(serial):
     summary = summarise([result(serial, "A", OK)], RunFigures("demo"), [Photograph(Path("x"), "A", serial)])
     assert (summary.boards_decided, summary.board_fpy, summary.to_json()["board_fpy"]) == (0, None, None)
     nothing = summarise([], RunFigures("demo"))
     assert (nothing.total.good_share, nothing.boards, nothing.to_json()["hit_ratio"]) == (None, {}, None)
 
 
-def test_late_results_and_the_boards_that_they_are_of_are_counted() -> None:
+def test_late_results_and_the_boards_that_they_are_of_are_counted():
     late = [replace(result(serial, "A", OK), late=True) for serial in ("SN10", "SN2", "SN2", "")]
     drift = (Drift("a", 0.25, 0.5),)
     summary = summarise([result("SN3", "A", OK), *late], RunFigures("demo", drift=drift))
@@ -95,15 +94,15 @@ def test_late_results_and_the_boards_that_they_are_of_are_counted() -> None:
     assert told["usage_drift"] == [{"expert": "a", "rules": 0.25, "estimated": 0.5}]
 
 
-def test_warnings_stay_with_a_run_that_goes_on() -> None:
+def test_warnings_stay_with_a_run_that_goes_on():
     now = RunFigures("demo", warnings=("nobody would notice",))
     for before in (None, RunFigures("demo", answered=3), RunFigures("demo", answered=3, warnings=now.warnings)):
         figures = now.after(before)
         assert summarise([], figures).to_json()["warnings"] == ["nobody would notice"]
 
 
-def test_second_looks_are_counted_beside_the_findings_that_were_made() -> None:
-    def findings(*labels: tuple[str, str]) -> Result:
+def test_second_looks_are_counted_beside_the_findings_that_were_made():
+    def findings(*labels):
         said = tuple(Finding(expert, "bf16", label, 1.0) for expert, label in labels)
         return Result(Request(0, "R", "x"), OK, said, 0.0)
 
@@ -122,14 +121,14 @@ def test_second_looks_are_counted_beside_the_findings_that_were_made() -> None:
     ("good", "bad", "share"),
     with_slow_rows([(20_001, 1, 0.9999), (3, 1, 0.75), (2, 0, 1), (1, 20_001, 0.0001)], fast=3),
 )
-def test_a_share_in_the_summary_is_one_only_if_all_are_good(good: int, bad: int, share: float) -> None:
+def test_a_share_in_the_summary_is_one_only_if_all_are_good(good, bad, share):
     results = [result(f"SN{n}", "R", OK if n < good else NG) for n in range(good + bad)]
     summary = summarise(results, RunFigures("demo")).to_json()
     assert summary["board_fpy"] == summary["good_image_share"] == share
     assert summary["components"]["R"]["good_image_share"] == share
 
 
-def test_serials_and_components_of_several_products_stand_behind_their_names() -> None:
+def test_serials_and_components_of_several_products_stand_behind_their_names():
     """Boards of two products may carry one serial, and name their components alike."""
     both = [
         replace(each, request=replace(each.request, board=board), late=True)
@@ -156,7 +155,7 @@ components:
 """
 
 
-def test_a_run_and_its_report_carry_board_thresholds_and_versions(tmp_path: Path, call: Call) -> None:
+def test_a_run_and_its_report_carry_board_thresholds_and_versions(tmp_path, call):
     (tmp_path / "lamps.yaml").write_text(BOARD, encoding="utf-8")
     thresholds = "board: lamps\nexperts:\n  lamp: {temperature: 2.0}\n"
     (tmp_path / "lamps.calibration.yaml").write_text(thresholds, encoding="utf-8")

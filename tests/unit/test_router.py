@@ -7,18 +7,17 @@ import pytest
 
 from coe.board.graph import ExpertGraph, follows
 from coe.board.router import Router
-from coe.board.rules import Rules
 from coe.board.steps import Escalation
 from coe.core import Box, Expert, Finding, Verdict, worst
 from coe.errors import RulesError
 from coe.testing import rules_from
 
 
-def board(experts: str, components: str) -> Rules:
+def board(experts, components):
     return rules_from(f"board: b\nexperts:\n{experts}\ncomponents:\n{components}")
 
 
-def probabilities(rules: Rules) -> dict[str, float]:
+def probabilities(rules):
     return {expert: round(rules.graph.probability(expert), 9) for expert in rules.graph.by_probability}
 
 
@@ -56,11 +55,11 @@ CHAIN = (
         ),
     ],
 )
-def test_the_probability_of_an_expert(experts: str, components: str, expected: dict[str, float]) -> None:
+def test_the_probability_of_an_expert(experts, components, expected):
     assert probabilities(board(experts, components)) == expected
 
 
-def test_labels_without_a_share_split_the_rest_evenly_and_none_gets_nothing() -> None:
+def test_labels_without_a_share_split_the_rest_evenly_and_none_gets_nothing():
     rules = board(
         f"  a: {{kind: k, labels: [ok, bad, odd], input: 8, reject: [bad]}}\n  x: {E}\n  y: {E}\n  z: {E}",
         "  R1: {inspect: a, shares: {ok: 0.8}, then: {ok: x, odd: y, none: z}}",
@@ -69,7 +68,7 @@ def test_labels_without_a_share_split_the_rest_evenly_and_none_gets_nothing() ->
     assert probabilities(rules) == {"a": 1.0, "x": 0.8, "y": 0.1, "z": 0.0}
 
 
-def test_what_follows_a_stage_is_its_successors_by_their_shares_and_its_second_look_with_the_same() -> None:
+def test_what_follows_a_stage_is_its_successors_by_their_shares_and_its_second_look_with_the_same():
     rules = board(CHAIN, "  R1: {inspect: a}")
     components = rules.components.values()
     assert follows(components) == {"a": {"b": 0.5, "c": 0.1}, "b": {"c": 0.2}, "c": {}}
@@ -81,7 +80,7 @@ def test_what_follows_a_stage_is_its_successors_by_their_shares_and_its_second_l
     }
 
 
-def test_the_order_of_experts_is_that_of_the_rules_predecessors_first() -> None:
+def test_the_order_of_experts_is_that_of_the_rules_predecessors_first():
     rules = board(
         f"  a: {{kind: k, labels: [ok], input: 8, then: {{ok: [b, c]}}}}\n"
         f"  b: {{kind: k, labels: [ok], input: 8, then: {{ok: d}}}}\n  c: {E}\n  d: {E}",
@@ -91,7 +90,7 @@ def test_the_order_of_experts_is_that_of_the_rules_predecessors_first() -> None:
     assert rules.router.order("R9") == {}
 
 
-def test_what_no_rule_and_no_component_covers_is_refused_by_name() -> None:
+def test_what_no_rule_and_no_component_covers_is_refused_by_name():
     rules = board(f"  a: {E}", "  R0402: {inspect: a}")
     with pytest.raises(RulesError, match="the board has no component 'R0403'; did you mean 'R0402'\\?"):
         rules.router.first("R0403")
@@ -103,13 +102,13 @@ def test_what_no_rule_and_no_component_covers_is_refused_by_name() -> None:
         rules.router.next(root, Finding("a", "fp32", "odd", 0.0))
 
 
-def test_the_worst_verdict_is_the_most_severe_and_ok_without_any() -> None:
+def test_the_worst_verdict_is_the_most_severe_and_ok_without_any():
     assert worst([Verdict.OK, Verdict.NG, Verdict.REVIEW]) is Verdict.NG
     assert worst([Verdict.OK, Verdict.REVIEW]) is Verdict.REVIEW
     assert worst([]) is Verdict.OK
 
 
-def test_a_finding_in_doubt_goes_to_a_person_unless_it_is_bad_and_nothing_follows_it() -> None:
+def test_a_finding_in_doubt_goes_to_a_person_unless_it_is_bad_and_nothing_follows_it():
     rules = board(
         f"  a: {{kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {{none: OK, ok: b}}}}\n  b: {E}",
         "  R1: {inspect: a}",
@@ -125,7 +124,7 @@ def test_a_finding_in_doubt_goes_to_a_person_unless_it_is_bad_and_nothing_follow
     assert [len(decision.steps) for decision in decisions] == [1, 0, 0, 0, 0, 0]
 
 
-def test_only_components_have_a_reference_and_the_word_given_is_no_name() -> None:
+def test_only_components_have_a_reference_and_the_word_given_is_no_name():
     given = ["gold", "given", "[two, one]", "[one]"]
     rows = [f"  R{number}: {{inspect: a, reference: {words}}}" for number, words in enumerate(given)]
     rules = board(f"  a: {E}", "\n".join([*rows, "  R9: {inspect: a}"]))
@@ -148,14 +147,14 @@ def test_only_components_have_a_reference_and_the_word_given_is_no_name() -> Non
         ("../gold", "reference"),
     ],
 )
-def test_a_list_of_alternates_that_makes_no_sense_is_refused(named: str, fault: str) -> None:
+def test_a_list_of_alternates_that_makes_no_sense_is_refused(named, fault):
     with pytest.raises(RulesError, match=rf"\.yaml:\d+: .*{fault}"):
         board(f"  a: {E}", f"  R1: {{inspect: a, reference: {named}}}")
 
 
 @pytest.mark.parametrize("label", ["ok", "odd", "bad"])
 @pytest.mark.parametrize("score", [0.0, 0.4, 0.6, 1.0, math.nan])
-def test_a_box_of_the_label_that_decides_changes_nothing(label: str, score: float) -> None:
+def test_a_box_of_the_label_that_decides_changes_nothing(label, score):
     rules = board(
         f"  a: {{kind: k, labels: [ok, bad, odd], input: 8, reject: [bad]}}\n  x: {E}\n  y: {E}",
         "  R1: {inspect: a, min_score: 0.5, then: {ok: [x, y], odd: OK, bad: NG}}",
@@ -168,14 +167,14 @@ def test_a_box_of_the_label_that_decides_changes_nothing(label: str, score: floa
     assert [following.expert for following in decision.steps] == (["x", "y"] if label == "ok" and score >= 0.5 else [])
 
 
-def test_rules_travel_to_another_process_and_say_the_same_there() -> None:
+def test_rules_travel_to_another_process_and_say_the_same_there():
     here = board(
         "  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad], then: {ok: x}}\n"
         "  x: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}",
         "  A: {count: 5, inspect: a}",
     ).router
 
-    def said(router: Router, label: str) -> tuple[Verdict | None, list[str]]:
+    def said(router, label):
         found = router.next(router.first("A"), Finding("a", "fp32", label, 1.0))
         return found.verdict, [step.expert for step in found.steps]
 
@@ -197,7 +196,7 @@ def test_rules_travel_to_another_process_and_say_the_same_there() -> None:
         (0.95, (Box("bad", 0.31, (0, 0, 1, 1)),), False),
     ],
 )
-def test_a_score_near_to_the_least_that_counts_is_in_doubt(score: float, boxes: tuple[Box, ...], again: bool) -> None:
+def test_a_score_near_to_the_least_that_counts_is_in_doubt(score, boxes, again):
     rules = board(
         "  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}",
         "  R1: {inspect: a, min_score: 0.8, then: {ok: OK, bad: NG}}",
@@ -211,11 +210,11 @@ def test_a_score_near_to_the_least_that_counts_is_in_doubt(score: float, boxes: 
 # The graph of experts
 
 
-def experts(names: str) -> list[Expert]:
+def experts(names):
     return [Expert(name, "k", ("ok",), 8, name) for name in names]
 
 
-def test_experts_are_ordered_by_falling_probability_then_by_name_and_know_their_neighbours() -> None:
+def test_experts_are_ordered_by_falling_probability_then_by_name_and_know_their_neighbours():
     edges = [("a", "b"), ("a", "c"), ("b", "d"), ("c", "d")]
     diamond = ExpertGraph(experts("dcba"), edges, {"a": 1.0, "b": 0.5, "c": 0.5}, first="ac")
     assert [diamond.waits_for_others(expert) for expert in "abcd"] == [False, True, False, True]
@@ -234,6 +233,6 @@ def test_experts_are_ordered_by_falling_probability_then_by_name_and_know_their_
         ([("a", "z")], "", r"unknown experts: \['z'\]"),
     ],
 )
-def test_edges_and_first_steps_of_no_graph_are_refused(edges: list[tuple[str, str]], first: str, says: str) -> None:
+def test_edges_and_first_steps_of_no_graph_are_refused(edges, first, says):
     with pytest.raises(ValueError, match=says):
         ExpertGraph(experts("ab"), edges, {}, first=first)

@@ -1,9 +1,7 @@
 """Which box takes a stage: views in, a box out."""
 
-from collections.abc import Collection
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +11,6 @@ from coe.cluster.decisions.expert_placement import ExpertPlacement
 from coe.cluster.decisions.routing import BoxView, ReplicaRouting, StagePrice
 from coe.cluster.decisions.stage_rules import StageRequest
 from coe.cluster.messages import CarriedImage, Parcel, RunStage
-from coe.core import Request, Result
 from coe.pictures.image_source import ImageSource
 from coe.testing import rules_from
 
@@ -23,17 +20,15 @@ PRICES = {expert: StagePrice(run_s=0.1, load_s=1.0) for expert in "abc"}
 class Boxes:
     """Three boxes, and the choice among them."""
 
-    def __init__(
-        self, boxes: dict[str, tuple[str, ...]], standby: dict[str, str] | None = None, *, move_s: float = 0.0
-    ) -> None:
+    def __init__(self, boxes, standby=None, *, move_s=0.0):
         self.placement = ExpertPlacement(boxes, standby or {}, {}, {})
         self.views = {name: BoxView(name, PRICES) for name in ("one", "two", "three")}
         self.routing = ReplicaRouting(move_s)
 
-    def choose(self, expert: str, holding: Collection[str] = (), avoid: Collection[str] = ()) -> str | None:
+    def choose(self, expert, holding=(), avoid=()):
         return self.routing.choose(expert, self.views, self.placement, holding, avoid)
 
-    def taken(self, expert: str, times: int) -> list[str | None]:
+    def taken(self, expert, times):
         """Return the boxes that take so many stages, one after the other."""
         boxes = []
         for _ in range(times):
@@ -42,14 +37,14 @@ class Boxes:
         return boxes
 
 
-def test_a_stage_goes_where_its_expert_is_and_home_where_it_is_nowhere() -> None:
+def test_a_stage_goes_where_its_expert_is_and_home_where_it_is_nowhere():
     assert Boxes({"a": ("one",)}, {"a": "two"}).choose("a") == "one"
     chosen = Boxes({"a": ("one",)}, {"a": "two"})
     chosen.views["two"].reported({"a": 0.0})
     assert chosen.choose("a") == "two"
 
 
-def test_of_replicas_that_which_would_be_done_first_takes_the_stage_and_a_slow_one_fewer() -> None:
+def test_of_replicas_that_which_would_be_done_first_takes_the_stage_and_a_slow_one_fewer():
     chosen = Boxes({"a": ("one", "two", "three")})
     for view in chosen.views.values():
         view.reported({"a": 0.0})
@@ -61,7 +56,7 @@ def test_of_replicas_that_which_would_be_done_first_takes_the_stage_and_a_slow_o
     assert chosen.taken("a", 5) == ["two", "two", "two", "one", "two"]
 
 
-def test_the_standby_takes_what_it_has_done_sooner_and_none_whose_expert_others_wait_for_at_home() -> None:
+def test_the_standby_takes_what_it_has_done_sooner_and_none_whose_expert_others_wait_for_at_home():
     """The home has two loads ahead: done after 3.1 s, there after 1.1 s, and a load more makes 2.1 s."""
     chosen = Boxes(dict.fromkeys("abc", ("one",)), {"a": "two"})
     chosen.views["one"].sent("b")
@@ -76,7 +71,7 @@ def test_the_standby_takes_what_it_has_done_sooner_and_none_whose_expert_others_
     assert chosen.choose("a") == "one"
 
 
-def test_an_image_stays_where_it_is_if_the_way_takes_longer_than_the_wait() -> None:
+def test_an_image_stays_where_it_is_if_the_way_takes_longer_than_the_wait():
     chosen = Boxes({"a": ("one", "two")}, move_s=0.15)
     for view in chosen.views.values():
         view.reported({"a": 0.0})
@@ -86,7 +81,7 @@ def test_an_image_stays_where_it_is_if_the_way_takes_longer_than_the_wait() -> N
     assert chosen.choose("a", {"two"}) == "one"
 
 
-def test_a_lost_box_and_one_to_avoid_are_passed_over() -> None:
+def test_a_lost_box_and_one_to_avoid_are_passed_over():
     chosen = Boxes({"a": ("one", "two")}, {"b": "three"})
     del chosen.views["one"]
     assert chosen.choose("a") == "two"
@@ -95,7 +90,7 @@ def test_a_lost_box_and_one_to_avoid_are_passed_over() -> None:
     assert chosen.choose("c") is None
 
 
-def test_the_books_of_a_view_go_back_to_nothing() -> None:
+def test_the_books_of_a_view_go_back_to_nothing():
     view = BoxView("one", PRICES)
     view.sent("a")
     view.sent("a")
@@ -123,22 +118,22 @@ components: {A: {count: 1, inspect: a}}
 class Engine:
     """An engine whose clock is set, and that keeps what it gets."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now_s = 0.0
-        self.got: list[Request] = []
+        self.got = []
 
-    def now(self) -> float:
+    def now(self):
         return self.now_s
 
-    def submit(self, request: Request, source: object, first: object = None) -> Future[Result]:
+    def submit(self, request, source, first=None):
         self.got.append(request)
         return Future()
 
 
-def test_a_parcel_that_was_long_on_its_way_postpones_no_due_time() -> None:
+def test_a_parcel_that_was_long_on_its_way_postpones_no_due_time():
     """A box that was stopped for 20 s must not believe that its images came, and are due, 20 s later."""
     image = CarriedImage(ImageSource.of(np.zeros((8, 8, 3), np.uint8), "BGR"), "A")
-    assembly: Any = SimpleNamespace(rules=RULES, boards=())
+    assembly = SimpleNamespace(rules=RULES, boards=())
     box, engine = BoxWorker("box1", assembly, lambda shared: [image for _ in shared]), Engine()
     box._engine = engine
     for number, (sent_s, engine.now_s) in enumerate([(10.0, 110.5), (20.0, 120.0), (30.0, 150.0)]):

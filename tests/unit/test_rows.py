@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.table import Table
 
 from coe.core import Request, Result, Verdict
 from coe.lab.rows import Heading, Latencies, MachineFigures, Row, row, to_json, to_table
@@ -32,19 +31,19 @@ FIGURES = MachineFigures(
 )
 
 
-def cells(table: Table) -> dict[str, list[str]]:
+def cells(table):
     """The cells below each heading."""
     return {str(column.header): [str(cell) for cell in column.cells] for column in table.columns}
 
 
-def reply(id: int, latency_s: float) -> Reply:
+def reply(id, latency_s):
     return Reply(Result(Request(id, "C"), Verdict.OK, (), latency_s))
 
 
 # JSON
 
 
-def test_json_has_the_columns_in_their_order_and_a_run_without_images_divides_by_nothing() -> None:
+def test_json_has_the_columns_in_their_order_and_a_run_without_images_divides_by_nothing():
     unbounded = replace(ROW, lower_bound_switches=None, lower_bound_makespan_s=None)
     plain, measured, without = json.loads(to_json([ROW, replace(ROW, machine=FIGURES), unbounded]))
     assert list(plain) == list(without) == [*COLUMNS, *LATER, "images", "errors"]
@@ -62,7 +61,7 @@ def test_json_has_the_columns_in_their_order_and_a_run_without_images_divides_by
 # Table
 
 
-def test_what_all_rows_have_in_common_is_the_title_and_columns_without_figures_are_left_out() -> None:
+def test_what_all_rows_have_in_common_is_the_title_and_columns_without_figures_are_left_out():
     table = to_table([ROW, replace(ROW, strategy="samba", task="B1")])
     assert table.title == "order iid, device uma-m2"
     assert cells(table) == {"task": ["A1", "B1"], "strategy": ["coserve", "samba"]} | {
@@ -98,7 +97,7 @@ def test_what_all_rows_have_in_common_is_the_title_and_columns_without_figures_a
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=50), st.sampled_from([0.0, 0.25, 0.5, 0.99, 1.0]))
-def test_quantiles_are_those_of_all_replies(latencies: list[float], share: float) -> None:
+def test_quantiles_are_those_of_all_replies(latencies, share):
     seen = Latencies()
     for id, latency_s in enumerate(latencies):
         seen.observe(None, [reply(id, latency_s)], 0.0)

@@ -1,7 +1,5 @@
 """Board files that are right: where they are found, and what becomes of them."""
 
-from pathlib import Path
-
 import pytest
 
 from coe.board import rules
@@ -18,11 +16,11 @@ experts:
 """
 
 
-def says(expert: str, label: str, score: float = 1.0) -> Finding:
+def says(expert, label, score=1.0):
     return Finding(expert, "fp32", label, score)
 
 
-def test_an_expert_has_what_the_file_says_and_weights_of_its_board() -> None:
+def test_an_expert_has_what_the_file_says_and_weights_of_its_board():
     board = rules_from(HEAD + "components: {R1: {inspect: body, then: {ok: [joint, polarity]}}}")
     body, joint = board.experts["body"], board.experts["joint"]
     assert (body.kind, body.labels, body.input_size) == ("k", ("ok", "missing"), 64)
@@ -67,7 +65,7 @@ components:
 
 
 @pytest.fixture(scope="module")
-def board() -> rules.Rules:
+def board():
     return rules_from(BOARD)
 
 
@@ -106,7 +104,7 @@ def board() -> rules.Rules:
         ("each", "each:odd:0.7", "REVIEW"),
     ],
 )
-def test_what_follows_a_finding(board: rules.Rules, component: str, seen: str, outcome: str) -> None:
+def test_what_follows_a_finding(board, component, seen, outcome):
     steps = [board.components[component].root]
     for words in seen.split():
         expert, label, *score = words.split(":")
@@ -117,7 +115,7 @@ def test_what_follows_a_finding(board: rules.Rules, component: str, seen: str, o
     assert (decision.verdict or " ".join(step.expert for step in steps)) == outcome
 
 
-def test_what_follows_nothing_is_never_assumed(board: rules.Rules) -> None:
+def test_what_follows_nothing_is_never_assumed(board):
     (joint,) = board.router.next(board.components["no-rule"].root, says("body", "missing")).steps
     with pytest.raises(RulesError, match="expert 'joint' saw nothing, and no rule says what follows; write `none: REV"):
         board.router.next(joint, says("joint", "none"))
@@ -131,7 +129,7 @@ def test_what_follows_nothing_is_never_assumed(board: rules.Rules) -> None:
     board.check_detectors(["rejects", "says"])
 
 
-def test_a_component_overrides_its_experts_defaults_and_only_those_it_names(board: rules.Rules) -> None:
+def test_a_component_overrides_its_experts_defaults_and_only_those_it_names(board):
     plain, strict, lenient = (board.components[name].root for name in ("plain", "strict", "lenient"))
     assert (plain.min_score, strict.min_score, lenient.min_score) == (0.6, 0.95, 0.6)
     assert (plain.shares["ok"], strict.shares["ok"], lenient.shares["ok"]) == (0.9, 0.9, 0.5)
@@ -139,7 +137,7 @@ def test_a_component_overrides_its_experts_defaults_and_only_those_it_names(boar
 
 
 @pytest.mark.parametrize("depth", [1, 2, 30, 120])
-def test_a_chain_may_be_of_any_depth(depth: int) -> None:
+def test_a_chain_may_be_of_any_depth(depth):
     lines = ["board: b", "experts:"]
     lines += [f"  e{i}: {{kind: k, labels: [ok], input: 8, then: {{ok: e{i + 1}}}}}" for i in range(depth)]
     lines += [f"  e{depth}: {{kind: k, labels: [ok], input: 8, then: {{ok: OK}}}}", "components: {R1: {inspect: e0}}"]
@@ -153,7 +151,7 @@ def test_a_chain_may_be_of_any_depth(depth: int) -> None:
     assert [board.router.order("R1")[f"e{i}"] for i in range(depth + 1)] == list(range(depth + 1))
 
 
-def test_branches_that_meet_again_in_layers_do_not_grow_into_a_tree() -> None:
+def test_branches_that_meet_again_in_layers_do_not_grow_into_a_tree():
     lines = ["board: b", "experts:"]
     for layer in range(40):
         following = f"[l{layer + 1}, r{layer + 1}]" if layer < 39 else "OK"
@@ -164,7 +162,7 @@ def test_branches_that_meet_again_in_layers_do_not_grow_into_a_tree() -> None:
     assert len(repr(board.components["R1"].root)) < 200
 
 
-def test_the_boards_that_ship_are_read_and_the_digest_is_that_of_the_file(tmp_path: Path) -> None:
+def test_the_boards_that_ship_are_read_and_the_digest_is_that_of_the_file(tmp_path):
     board = rules.load("A")
     assert (len(board.components), len(board.experts)) == (352, 372)
     assert board.digest == rules.load("board_a").digest
@@ -176,7 +174,7 @@ def test_the_boards_that_ship_are_read_and_the_digest_is_that_of_the_file(tmp_pa
     assert sum(board.graph.probability(expert) for expert in first) == pytest.approx(1.0)
 
 
-def test_of_labels_with_the_same_outcome_one_that_is_sure_is_enough() -> None:
+def test_of_labels_with_the_same_outcome_one_that_is_sure_is_enough():
     board = rules_from(
         "{board: b, experts: {e: {kind: k, labels: [a, b], input: 8, reject: [a, b], min_scores: {a: 0.9},"
         " then: {none: OK}}}, components: {R1: {inspect: e}}}"
@@ -194,7 +192,7 @@ FOUND = "{board: %s, experts: {e: {kind: k, labels: [ok], input: 8, then: {ok: O
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def places(tmp_path, monkeypatch):
     (tmp_path / "work" / "routing_rules").mkdir(parents=True)
     (tmp_path / "site").mkdir()
     monkeypatch.chdir(tmp_path / "work")
@@ -202,11 +200,11 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def write(path: Path, board: str) -> None:
+def write(path, board):
     path.write_text(FOUND % board)
 
 
-def test_working_directory_variable_package_in_this_order(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_working_directory_variable_package_in_this_order(places, monkeypatch):
     for name in ("a", "A", "board_a", "BOARD_A"):
         assert rules.find(name).name == "board_a.yaml"
     monkeypatch.setenv("COE_RULES", str(places / "nowhere"))
@@ -219,7 +217,7 @@ def test_working_directory_variable_package_in_this_order(places: Path, monkeypa
     assert rules.load("A").board == "from-work"
 
 
-def test_a_path_is_taken_as_it_is_and_of_names_in_one_folder_the_plain_one(places: Path) -> None:
+def test_a_path_is_taken_as_it_is_and_of_names_in_one_folder_the_plain_one(places):
     write(places / "site" / "board_x.yaml", "prefixed")
     assert rules.load("x").board == "prefixed"
     write(places / "site" / "x.yaml", "plain")
@@ -230,19 +228,19 @@ def test_a_path_is_taken_as_it_is_and_of_names_in_one_folder_the_plain_one(place
 
 
 @pytest.mark.parametrize("path", ["no/such.yaml", "work", "a\0b.yaml", "loop.yaml"])
-def test_a_path_that_is_no_file_is_said_so(path: str, places: Path) -> None:
+def test_a_path_that_is_no_file_is_said_so(path, places):
     (places / "work" / "loop.yaml").symlink_to("loop.yaml")
     with pytest.raises(RulesError, match=r"no board file for|no such board file"):
         rules.load(path)
 
 
-def test_a_folder_of_photographs_leads_to_the_command_that_makes_a_board_of_it(places: Path) -> None:
+def test_a_folder_of_photographs_leads_to_the_command_that_makes_a_board_of_it(places):
     (places / "work" / "photos").mkdir()
     with pytest.raises(RulesError, match=r"coe-board new NAME --photos photos --run$"):
         rules.load("photos")
 
 
-def test_a_name_that_is_not_found_names_the_folders_and_what_there_is(places: Path) -> None:
+def test_a_name_that_is_not_found_names_the_folders_and_what_there_is(places):
     write(places / "site" / "board_mainboard.yaml", "m")
     with pytest.raises(RulesError) as caught:
         rules.load("mainbord")

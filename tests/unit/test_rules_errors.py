@@ -113,9 +113,7 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("old", "new", "line", "words"), CHANGES)
-def test_a_wrong_file_is_refused_with_its_line_and_the_words_that_help(
-    board_file: Write, old: str, new: str, line: int, words: str
-) -> None:
+def test_a_wrong_file_is_refused_with_its_line_and_the_words_that_help(board_file, old, new, line, words):
     assert GOOD.count(old) == 1
     with pytest.raises(RulesError) as caught:
         rules.load(board_file(GOOD.replace(old, new)))
@@ -151,7 +149,7 @@ ALL_AT_ONCE = [
 
 
 @pytest.mark.parametrize(("changes", "words"), ALL_AT_ONCE)
-def test_all_faults_of_one_kind_are_told_at_once(board_file: Write, changes: dict[str, str], words: str) -> None:
+def test_all_faults_of_one_kind_are_told_at_once(board_file, changes, words):
     text = GOOD
     for old, new in changes.items():
         text = text.replace(old, new)
@@ -160,9 +158,9 @@ def test_all_faults_of_one_kind_are_told_at_once(board_file: Write, changes: dic
     assert [word for word in words.split("|") if word not in str(caught.value)] == []
 
 
-def test_of_very_many_faults_the_first_are_looked_into(board_file: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_very_many_faults_the_first_are_looked_into(board_file, monkeypatch):
     assert rules.load(board_file(GOOD)).board == "demo"
-    asked: list[str] = []
+    asked = []
     monkeypatch.setattr(rules, "did_you_mean", lambda word, known: asked.append(word) or "")
     words = ", ".join(f"x{number}: OK" for number in range(50))
     places = "".join(f"  R{number}: {{inspect: y{number}}}\n" for number in range(50))
@@ -174,7 +172,7 @@ def test_of_very_many_faults_the_first_are_looked_into(board_file: Write, monkey
         assert 0 < len(asked) < 10
 
 
-def test_a_message_is_one_short_line_of_visible_characters_whatever_the_file_holds(board_file: Write) -> None:
+def test_a_message_is_one_short_line_of_visible_characters_whatever_the_file_holds(board_file):
     for word in ("x" * 300_000, '"\\e[2J\\nboard.yaml:1: all is well"'):
         with pytest.raises(RulesError) as caught:
             rules.load(board_file(GOOD.replace("ok: joint", f"ok: {word}")))
@@ -183,7 +181,7 @@ def test_a_message_is_one_short_line_of_visible_characters_whatever_the_file_hol
         assert str(caught.value).startswith("board.yaml:15: ")
 
 
-def test_more_steps_than_anyone_needs_are_refused(board_file: Write) -> None:
+def test_more_steps_than_anyone_needs_are_refused(board_file):
     lines = ["board: b", "experts:"]
     lines += [f"  e{i}: {{kind: k, labels: [ok], input: 8, then: {{ok: e{i + 1}}}}}" for i in range(1500)]
     lines += ["  e1500: {kind: k, labels: [ok], input: 8, then: {ok: OK}}", "components: {R1: {inspect: e0}}"]
@@ -194,7 +192,7 @@ def test_more_steps_than_anyone_needs_are_refused(board_file: Write) -> None:
 # Whatever a file holds, it is read or refused; nothing else ever comes out
 
 
-def load_or_complain(path: Path, raw: bytes) -> None:
+def load_or_complain(path, raw):
     path.write_bytes(raw)
     with suppress(RulesError):
         assert isinstance(rules.load(path), rules.Rules)
@@ -204,7 +202,7 @@ ODD_TEXT = st.one_of(texts(60), st.text(alphabet="ab:-[]{}!&*'\"#|>%@,? \t\n\r\0
 
 
 @given(st.one_of(st.binary(max_size=200), ODD_TEXT.map(lambda text: text.encode("utf-8", "surrogatepass"))))
-def test_any_text_or_bytes_are_read_or_refused(tmp_path: Path, raw: bytes) -> None:
+def test_any_text_or_bytes_are_read_or_refused(tmp_path, raw):
     load_or_complain(tmp_path / "board.yaml", raw)
 
 
@@ -215,7 +213,7 @@ PIECES += ["'", "1e999"]
 @given(
     st.lists(st.tuples(st.integers(0, len(GOOD)), st.integers(0, 12), st.sampled_from(PIECES)), min_size=1, max_size=4)
 )
-def test_a_good_file_with_random_damage_is_read_or_refused(tmp_path: Path, damage: list[tuple[int, int, str]]) -> None:
+def test_a_good_file_with_random_damage_is_read_or_refused(tmp_path, damage):
     text = GOOD
     for at, removed, piece in damage:
         text = text[:at] + piece + text[at + removed :]
@@ -223,7 +221,7 @@ def test_a_good_file_with_random_damage_is_read_or_refused(tmp_path: Path, damag
 
 
 @given(st.data())
-def test_a_good_file_with_words_that_changed_places_is_read_or_refused(tmp_path: Path, data: st.DataObject) -> None:
+def test_a_good_file_with_words_that_changed_places_is_read_or_refused(tmp_path, data):
     words = GOOD.split(" ")
     for _ in range(data.draw(st.integers(1, 3))):
         one, two = (data.draw(st.integers(0, len(words) - 1)) for _ in range(2))

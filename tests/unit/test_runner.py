@@ -2,7 +2,6 @@
 
 import queue
 import threading
-from collections.abc import Callable
 
 import pytest
 
@@ -20,16 +19,16 @@ from coe.scheduler.pool import ModelPool
 class Idle:
     """A device that is entered, and runs nothing."""
 
-    def enter(self, executor: str) -> None:
+    def enter(self, executor):
         pass
 
-    def launch(self, executor: str, pool: str, expert: Expert, images: object) -> Callable[[], list[Finding]]:
+    def launch(self, executor, pool, expert, images):
         raise AssertionError("no batch gets as far as this")
 
 
-def told(prepared: Callable[[Run], list[object]]) -> Event:
+def told(prepared):
     """Return what is told of a batch whose pictures `prepared` gives."""
-    heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    heard = queue.SimpleQueue()
     executor = Executor(ExecutorSpec("cpu0", "cpu", "cpu0"), ModelPool(PoolSpec("cpu0", "cpu", 100, 0)), Backlog())
     experts = {"a": Expert("a", "k", ("ok", "bad"), 8, "board/a")}
     runner = Runner(executor, Idle(), experts, prepared=prepared, tell=heard.put)
@@ -46,8 +45,8 @@ def told(prepared: Callable[[Run], list[object]]) -> Event:
         (ValueError("no such axis"), RunFailed("cpu0", "ValueError: no such axis", FailureKind.RUN)),
     ],
 )
-def test_a_batch_that_fails_says_whether_pictures_or_expert_are_to_blame(error: Exception, failed: RunFailed) -> None:
-    def prepared(command: Run) -> list[object]:
+def test_a_batch_that_fails_says_whether_pictures_or_expert_are_to_blame(error, failed):
+    def prepared(command):
         raise error
 
     assert told(prepared) == failed
@@ -56,27 +55,25 @@ def test_a_batch_that_fails_says_whether_pictures_or_expert_are_to_blame(error: 
 class Deep(Idle):
     """A device that begins batches at once; each ends when its gate opens."""
 
-    def __init__(self) -> None:
-        self.gates: dict[str, threading.Event] = {}
-        self.begun: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.bad: set[str] = set()
+    def __init__(self):
+        self.gates = {}
+        self.begun = queue.SimpleQueue()
+        self.bad = set()
 
-    def launch(self, executor: str, pool: str, expert: Expert, images: object) -> Callable[[], list[Finding]]:
+    def launch(self, executor, pool, expert, images):
         self.begun.put(expert.id)
         if expert.id in self.bad:
             raise ValueError(f"{expert.id} cannot begin")
         gate = self.gates.setdefault(expert.id, threading.Event())
 
-        def findings() -> list[Finding]:
+        def findings():
             assert gate.wait(60)
             return [Finding(expert.id, "fp32", "ok", 1.0)]
 
         return findings
 
 
-def deep_runner(
-    device: Idle, prepared: Callable[[Run], list[object]], heard: queue.SimpleQueue[Event], *batches: str
-) -> Runner:
+def deep_runner(device, prepared, heard, *batches):
     """Return the runner of an executor two batches deep, that is given a batch of each of these experts."""
     spec = ExecutorSpec("gpu0", "gpu", "gpu0", depth=2)
     executor = Executor(spec, ModelPool(PoolSpec("gpu0", "gpu", 100, 0)), Backlog())
@@ -88,7 +85,7 @@ def deep_runner(
 
 
 @pytest.mark.parametrize("bad", [(), ("b",), ("a",)])
-def test_a_deep_executor_begins_a_batch_before_it_waits_for_the_one_ahead_and_answers_in_order(bad: tuple[str]) -> None:
+def test_a_deep_executor_begins_a_batch_before_it_waits_for_the_one_ahead_and_answers_in_order(bad):
     device, heard = Deep(), queue.SimpleQueue[Event]()
     device.bad.update(bad)
     runner = deep_runner(device, lambda run: [], heard, *"abc")
@@ -114,21 +111,21 @@ def test_a_deep_executor_begins_a_batch_before_it_waits_for_the_one_ahead_and_an
 class Clock:
     """Stands for `time`; it goes on only when a test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 100.0
 
-    def perf_counter(self) -> float:
+    def perf_counter(self):
         return self.now
 
 
 class Timed(Idle):
     """A device whose batches take a second of the clock; those of "bad" fail after it."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock):
         self.clock = clock
 
-    def launch(self, executor: str, pool: str, expert: Expert, images: object) -> Callable[[], list[Finding]]:
-        def findings() -> list[Finding]:
+    def launch(self, executor, pool, expert, images):
+        def findings():
             self.clock.now += 1.0
             if expert.id == "bad":
                 raise ValueError("no such axis")
@@ -137,12 +134,12 @@ class Timed(Idle):
         return findings
 
 
-def test_the_time_of_a_batch_is_the_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_a_batch_is_the_devices_alone(monkeypatch):
     """Neither the wait for its images counts, nor that for a batch ahead of it, though that failed."""
     clock, heard, waits_s = Clock(), queue.SimpleQueue[Event](), iter([50.0, 0.0, 0.0])
     monkeypatch.setattr(runner_module, "time", clock)
 
-    def prepared(command: Run) -> list[object]:
+    def prepared(command):
         clock.now += next(waits_s)
         return []
 

@@ -18,17 +18,17 @@ from experts.findings import Cut, classified, detected
 PLACE = (0.0, 0.0, 1.0, 1.0)
 
 
-def expert(temperature: float = 1.0, **ignore_under: float) -> Expert:
+def expert(temperature=1.0, **ignore_under):
     plain = Expert("e", "k", ("joint", "bridge"), 64, "b/e", frozenset({"bridge"}))
     return replace(plain, temperature=temperature, ignore_under=ignore_under)
 
 
-def finding(*boxes: tuple[str, float], margin: float = 0.9) -> Finding:
+def finding(*boxes, margin=0.9):
     label, score = boxes[0] if boxes else ("none", 0.8)
     return Finding("e", "fp32", label, score, tuple(Box(label, score, PLACE) for label, score in boxes), margin)
 
 
-def test_without_entries_in_the_rules_a_finding_stays_and_a_classifier_has_no_boxes_to_ignore() -> None:
+def test_without_entries_in_the_rules_a_finding_stays_and_a_classifier_has_no_boxes_to_ignore():
     said = finding(("joint", 0.9))
     assert adjusted(said, expert()) == said
     said = Finding("e", "fp32", "bridge", 0.9)
@@ -36,7 +36,7 @@ def test_without_entries_in_the_rules_a_finding_stays_and_a_classifier_has_no_bo
         adjusted(said, expert(bridge=0.6))
 
 
-def test_a_temperature_divides_the_logarithm_of_the_odds_as_in_a_softmax() -> None:
+def test_a_temperature_divides_the_logarithm_of_the_odds_as_in_a_softmax():
     assert honest(0.9, 2.0) == pytest.approx(0.75)  # odds of 9 become odds of 3
     assert honest(0.5, 7.0) == 0.5
     assert math.isnan(honest(math.nan, 2.0))
@@ -47,7 +47,7 @@ def test_a_temperature_divides_the_logarithm_of_the_odds_as_in_a_softmax() -> No
 
 
 @given(st.floats(0, 1), st.floats(0.05, 20))
-def test_an_honest_score_is_a_score_on_the_same_side_and_can_be_undone(score: float, temperature: float) -> None:
+def test_an_honest_score_is_a_score_on_the_same_side_and_can_be_undone(score, temperature):
     there = honest(score, temperature)
     assert 0 <= there <= 1
     assert (there - 0.5) * (score - 0.5) >= 0
@@ -64,12 +64,12 @@ def test_an_honest_score_is_a_score_on_the_same_side_and_can_be_undone(score: fl
         ([("bridge", 0.6)], "bridge", 0.6, 1),
     ],
 )
-def test_boxes_under_a_score_do_not_count(boxes: list[tuple[str, float]], label: str, score: float, kept: int) -> None:
+def test_boxes_under_a_score_do_not_count(boxes, label, score, kept):
     said = adjusted(finding(*boxes), expert(bridge=0.6))
     assert (said.label, said.score, len(said.boxes)) == (label, score, kept)
 
 
-def test_the_margin_is_at_most_the_distance_to_a_box_that_begins_or_ceases_to_count() -> None:
+def test_the_margin_is_at_most_the_distance_to_a_box_that_begins_or_ceases_to_count():
     assert adjusted(finding(("bridge", 0.58)), expert(bridge=0.6)).margin == pytest.approx(0.02)
     assert adjusted(finding(("bridge", 0.95), margin=0.1), expert(bridge=0.6)).margin == 0.1
     # On the scale of the kind: at temperature 2 a score of 0.75 is the kind's 0.9.

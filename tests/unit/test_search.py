@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.errors import ConfigError
-from coe.profiler.search import GAIN, WINDOW, MemorySearch, search_executors, search_memory, windows
+from coe.profiler.search import GAIN, WINDOW, search_executors, search_memory, windows
 
 Curve = Callable[[int], float | None]
 
 
-def tent(peak: int, rise: float = 1.0, fall: float = 1.0, base: float = 10.0) -> Curve:
+def tent(peak, rise=1.0, fall=1.0, base=10.0):
     return lambda n: max(0.0, base + rise * n if n <= peak else base + rise * peak - fall * (n - peak))
 
 
-def tried(search: MemorySearch) -> list[int]:
+def tried(search):
     return [point.upper for point in search.points]
 
 
-def bounds(most: int) -> int:
+def bounds(most):
     """How many samples a search may take: each window, the end, and the gaps on both sides of the best halved."""
     return len([bound for bound in windows() if bound < most]) + 2 + 2 * most.bit_length()
 
@@ -34,7 +34,7 @@ def bounds(most: int) -> int:
 # The paper's search
 
 
-def test_the_faithful_search_stops_where_the_paper_did_and_draws_from_that_window() -> None:
+def test_the_faithful_search_stops_where_the_paper_did_and_draws_from_that_window():
     numbers = {search_memory(tent(peak=35), 60, faithful=Random(seed)).chosen for seed in range(60)}
     assert numbers == set(range(28, 40))
     search = search_memory(tent(peak=35), 60, faithful=Random(1))
@@ -49,8 +49,8 @@ def test_the_faithful_search_stops_where_the_paper_did_and_draws_from_that_windo
 
 
 @pytest.mark.parametrize(("share", "goes_on"), [(0.951, True), (0.949, False)])
-def test_a_shortfall_within_the_margin_does_not_stop_it(share: float, goes_on: bool) -> None:
-    def curve(n: int) -> float:
+def test_a_shortfall_within_the_margin_does_not_stop_it(share, goes_on):
+    def curve(n):
         return 10.0 + n if n < 39 else (10.0 + n) * share if n < 48 else 1.0
 
     numbers = tried(search_memory(curve, 60, faithful=Random(0)))
@@ -61,7 +61,7 @@ def test_a_shortfall_within_the_margin_does_not_stop_it(share: float, goes_on: b
 # Ours
 
 
-def up_to(most: int) -> Curve:
+def up_to(most):
     return lambda n: 5.0 + n if n <= most else None
 
 
@@ -83,13 +83,13 @@ def up_to(most: int) -> Curve:
         ({1: 0.0, 2: None}.__getitem__, 2, 1, ""),
     ],
 )
-def test_the_best_number_is_chosen(curve: Curve, most: int, chosen: int, reason: str) -> None:
+def test_the_best_number_is_chosen(curve, most, chosen, reason):
     search = search_memory(curve, most)
     assert search.chosen == chosen
     assert reason in search.reason
 
 
-def test_only_beside_the_peak_is_more_tried_and_the_windows_are_the_papers() -> None:
+def test_only_beside_the_peak_is_more_tried_and_the_windows_are_the_papers():
     assert all(28 < number < 48 for number in tried(search_memory(tent(peak=35), 60))[4:])
     assert tried(search_memory(up_to(20), 20)) == [15, 20, 17]
     assert search_memory(lambda n: 5.0, 3).points[0].lower == 0
@@ -108,7 +108,7 @@ def test_only_beside_the_peak_is_more_tried_and_the_windows_are_the_papers() -> 
 
 
 @pytest.mark.parametrize("faithful", [None, Random(0)])
-def test_if_nothing_fits_it_says_what_to_do(faithful: Random | None) -> None:
+def test_if_nothing_fits_it_says_what_to_do(faithful):
     with pytest.raises(ConfigError, match="not even one expert fits"):
         search_memory(lambda n: None, 60, faithful=faithful)
 
@@ -119,7 +119,7 @@ SIZES = st.integers(1, 400)
 
 
 @given(SIZES, st.integers(1, 400), st.floats(0, 5), st.floats(0.01, 5), st.floats(0, 50))
-def test_one_peak_is_found_within_one_percent(most: int, peak: int, rise: float, fall: float, base: float) -> None:
+def test_one_peak_is_found_within_one_percent(most, peak, rise, fall, base):
     # High enough never to lie flat on the floor, where nothing says on which side the peak is.
     curve = tent(peak, rise, fall, base + fall * most)
     search = search_memory(curve, most)
@@ -128,7 +128,7 @@ def test_one_peak_is_found_within_one_percent(most: int, peak: int, rise: float,
 
 
 @given(st.lists(st.floats(0.01, 3), min_size=1, max_size=150), st.data())
-def test_so_it_is_on_any_curve_without_a_bend_upwards(steps: list[float], data: st.DataObject) -> None:
+def test_so_it_is_on_any_curve_without_a_bend_upwards(steps, data):
     turn = data.draw(st.integers(0, len(steps)))
     slopes = sorted(steps[:turn], reverse=True) + sorted((-step for step in steps[turn:]), reverse=True)
     heights = [0.0]
@@ -142,8 +142,8 @@ def test_so_it_is_on_any_curve_without_a_bend_upwards(steps: list[float], data: 
 
 
 @given(SIZES, st.integers(1, 400), st.booleans())
-def test_a_curve_that_rises_takes_all_that_fit(most: int, fit: int, steep: bool) -> None:
-    def curve(n: int) -> float | None:
+def test_a_curve_that_rises_takes_all_that_fit(most, fit, steep):
+    def curve(n):
         return None if n > fit else float(n) ** (2 if steep else 0.5)
 
     chosen = search_memory(curve, most).chosen
@@ -153,10 +153,10 @@ def test_a_curve_that_rises_takes_all_that_fit(most: int, fit: int, steep: bool)
 
 
 @given(st.lists(st.none() | st.floats(0, 100), min_size=1, max_size=300), st.none() | st.integers(0, 9))
-def test_whatever_it_is_told_it_ends_asks_once_and_chooses_what_it_saw(curve, seed) -> None:
+def test_whatever_it_is_told_it_ends_asks_once_and_chooses_what_it_saw(curve, seed):
     asked = Counter[int]()
 
-    def throughput(n: int) -> float | None:
+    def throughput(n):
         asked[n] += 1
         return curve[n - 1]
 
@@ -175,8 +175,8 @@ def test_whatever_it_is_told_it_ends_asks_once_and_chooses_what_it_saw(curve, se
 # Executors
 
 
-def speeds(table: dict[str, float | None], seen: list[str]) -> Callable[[dict[str, int]], float | None]:
-    def throughput(numbers: dict[str, int]) -> float | None:
+def speeds(table, seen):
+    def throughput(numbers):
         name = "+".join(f"{number}{device}" for device, number in numbers.items())
         seen.append(name)
         return table[name]
@@ -184,8 +184,8 @@ def speeds(table: dict[str, float | None], seen: list[str]) -> Callable[[dict[st
     return throughput
 
 
-def test_devices_rise_one_after_the_other_and_one_of_no_use_or_too_small_is_left_out() -> None:
-    seen: list[str] = []
+def test_devices_rise_one_after_the_other_and_one_of_no_use_or_too_small_is_left_out():
+    seen = []
     table = {"1g": 10.0, "2g": 15.0, "3g": 17.0, "4g": 17.1, "3g+1c": 18.0, "3g+2c": 17.0}
     search = search_executors(speeds({**table}, seen), ["g", "c"], {"g": 5, "c": 3})
     assert search.chosen == {"g": 3, "c": 1}
@@ -194,7 +194,7 @@ def test_devices_rise_one_after_the_other_and_one_of_no_use_or_too_small_is_left
     assert search.reason == (
         "3 executors on g: with 4 throughput is 0.6% higher; 1 executor on c: with 2 throughput is 5.6% lower"
     )
-    seen: list[str] = []
+    seen = []
     search = search_executors(speeds({"1g": 10.0, "2g": None, "1g+1c": 9.0}, seen), ["g", "c"], {"g": 5, "c": 3})
     assert search.chosen == {"g": 1}
     assert "2 do not fit" in search.reason
@@ -209,7 +209,7 @@ def test_devices_rise_one_after_the_other_and_one_of_no_use_or_too_small_is_left
 
 
 @given(st.lists(st.floats(0, 10), min_size=1, max_size=9))
-def test_the_chosen_executors_are_the_last_that_rose(rising: list[float]) -> None:
+def test_the_chosen_executors_are_the_last_that_rose(rising):
     search = search_executors(lambda numbers: rising[numbers["c"] - 1], ["c"], {"c": len(rising)})
     chosen = search.chosen["c"]
     assert all(after > before * (1 + GAIN) for before, after in pairwise(rising[:chosen]))

@@ -1,7 +1,6 @@
 """The serial of a board from a code on it: read, or the board is to review; never a wrong one."""
 
 import hashlib
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,13 +8,12 @@ import cv2
 import numpy as np
 import pytest
 from drawn_boards import PARTS, Pose, draw, layout, truth
-from numpy.typing import NDArray
 from seen_codes import QUIET, modules
 
 from coe.board.parts_list import Side
 from coe.core import Verdict
 from coe.errors import ConfigError, RulesError
-from coe.placement import Layout, read_board
+from coe.placement import read_board
 from coe.placement.run_source import WholeBoards
 from coe.serve.worker.locating import locate
 from coe.serve.worker.verdicts import Items, Whole
@@ -28,9 +26,7 @@ PIXELS = 3
 UPRIGHT = Pose()
 
 
-def printed(
-    drawn: Layout, texts: dict[str, str], pose: Pose = UPRIGHT, format: str = "DataMatrix"
-) -> NDArray[np.uint8]:
+def printed(drawn, texts, pose=UPRIGHT, format="DataMatrix"):
     """Return a picture of a board with the codes of its units printed on."""
     picture = draw(drawn, pose)
     exact, _, _ = truth(drawn, pose)
@@ -50,7 +46,7 @@ def printed(
 
 @pytest.mark.parametrize("pose", [Pose(), Pose(3.5, 1.01, 6, -5)])
 @pytest.mark.parametrize("format", ["DataMatrix", "QRCode"])
-def test_the_code_says_the_serial(pose: Pose, format: str) -> None:
+def test_the_code_says_the_serial(pose, format):
     drawn = layout(ONE, serial=SERIAL)
     board = read_board(printed(drawn, {"": "SN0042"}, pose, format), drawn, "photo7")
     assert [picture.serial for picture in board.pictures()] == ["SN0042"]
@@ -58,7 +54,7 @@ def test_the_code_says_the_serial(pose: Pose, format: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "stated"), [("XX0042", SERIAL), ("SN004", SERIAL), (None, SERIAL), ("../SN1", ANY)])
-def test_without_a_code_that_is_allowed_the_board_is_to_review_under_the_name_of_its_picture(text, stated) -> None:
+def test_without_a_code_that_is_allowed_the_board_is_to_review_under_the_name_of_its_picture(text, stated):
     """A code that would lead a file elsewhere is never allowed."""
     drawn = layout(ONE, serial=stated)
     board = read_board(printed(drawn, {} if text is None else {"": text}), drawn, "photo7")
@@ -69,7 +65,7 @@ def test_without_a_code_that_is_allowed_the_board_is_to_review_under_the_name_of
     assert (text or "no code") in result.findings[0].doubt
 
 
-def test_two_codes_that_differ_are_no_serial_and_one_that_the_caller_gives_stays() -> None:
+def test_two_codes_that_differ_are_no_serial_and_one_that_the_caller_gives_stays():
     drawn = layout(ONE, serial={**SERIAL, "size": [10, 5], "at": [10, 8]})
     left, right = layout(ONE, serial={**SERIAL, "at": [7.5, 8]}), layout(ONE, serial={**SERIAL, "at": [12.5, 8]})
     first, second = printed(left, {"": "SN0001"}), printed(right, {"": "SN0002"})
@@ -99,16 +95,14 @@ OF_UNIT = {**SERIAL, "at": [5, 9], "size": [4, 4], "each": "unit"}
         ({**SERIAL, "at": [9.5, 12]}, {"": "SN0007"}, ["SN0007-r1c1", "SN0007-r1c2"], set()),
     ],
 )
-def test_each_unit_of_a_panel_has_its_code(
-    stated: dict[str, Any], texts: dict[str, str], serials: list[str], unread: set[str]
-) -> None:
+def test_each_unit_of_a_panel_has_its_code(stated, texts, serials, unread):
     drawn = layout(ON_PANEL, **PANEL, serial=stated)
     board = read_board(printed(drawn, texts), drawn, "panel")
     assert [picture.serial for picture in board.pictures()] == serials
     assert {result.request.serial for result in board.results()} == unread
 
 
-def test_pictures_of_a_folder_are_boards_by_their_codes(tmp_path: Path) -> None:
+def test_pictures_of_a_folder_are_boards_by_their_codes(tmp_path):
     drawn = layout(ONE, serial=SERIAL)
     for name, text in (("a", "SN0001"), ("b", "SN0002")):
         cv2.imwrite(str(tmp_path / f"{name}.png"), printed(drawn, {"": text})[..., ::-1])
@@ -137,20 +131,18 @@ def test_pictures_of_a_folder_are_boards_by_their_codes(tmp_path: Path) -> None:
         ({"at": [90, 8]}, "serial"),
     ],
 )
-def test_what_makes_no_sense_is_refused(change: dict[str, Any], says: str) -> None:
+def test_what_makes_no_sense_is_refused(change, says):
     with pytest.raises((RulesError, ConfigError)) as refusal:
         layout(ONE, serial={**SERIAL, **change})
     assert says in str(refusal.value)
 
 
 @pytest.mark.parametrize(("handed_in", "agrees"), [("SN0042", True), ("SN0043", False)])
-def test_the_station_reviews_a_board_whose_code_is_not_the_serial_that_it_came_with(
-    tmp_path: Path, handed_in: str, agrees: bool
-) -> None:
+def test_the_station_reviews_a_board_whose_code_is_not_the_serial_that_it_came_with(tmp_path, handed_in, agrees):
     drawn, path = layout(ONE, serial=SERIAL), tmp_path / "view.png"
     cv2.imwrite(str(path), printed(drawn, {"": "SN0042"})[..., ::-1])
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    cut: Any = SimpleNamespace(layout=drawn)
+    cut = SimpleNamespace(layout=drawn)
     items = locate(Whole(1, path, cut, [], digest, None, {"": handed_in}), Items([], [])).items
     assert [item.component for item in items.seen] == [ONE[0].component]
     assert (items.reason == "") is agrees

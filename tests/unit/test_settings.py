@@ -1,14 +1,12 @@
 """Where a line gets its executors, memory and costs from: its user, else the machine's profile, else defaults."""
 
 import os
-from collections.abc import Mapping
 from types import MappingProxyType
 
 import pytest
 from profiles import kind_profile
 
 from coe import config
-from coe.board.rules import Rules
 from coe.errors import ConfigError
 from coe.helpers import system
 from coe.inspector import profile
@@ -23,7 +21,7 @@ GIB = 1 << 30
 
 
 @pytest.fixture
-def board(monkeypatch: pytest.MonkeyPatch) -> Rules:
+def board(monkeypatch):
     monkeypatch.setattr(system, "usable_memory", lambda: 64 * GIB)
     return rules_from(
         "board: b\nexperts:\n  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}\n"
@@ -37,7 +35,7 @@ CHOSEN = {
 }
 
 
-def made_for(board: Rules, entry: Mapping[str, object] = MappingProxyType({}), **changes: object) -> Profile:
+def made_for(board, entry=MappingProxyType({}), **changes):
     """Return a profile of this machine for the board, whose entry has these changes."""
     known = {"board": board.board, "digest": board.digest, "memory_bytes": GIB, "strategy": "coserve", "chosen": CHOSEN}
     boards = {
@@ -47,31 +45,31 @@ def made_for(board: Rules, entry: Mapping[str, object] = MappingProxyType({}), *
     return Profile(**(made | {"boards": boards} | changes))
 
 
-def settled(board: Rules, source: object, said: list[str] | None = None, **given: object) -> Settings:
+def settled(board, source, said=None, **given):
     strategy = "samba" if given.pop("single", False) else "coserve"
     sentences = said if said is not None else []
     return settle(board, LineOptions.of("b", profile=source, strategy=strategy, say=sentences.append, **given))
 
 
-def test_what_was_chosen_is_used_and_said_as_are_defaults_and_more_memory_than_there_is(board, monkeypatch) -> None:
+def test_what_was_chosen_is_used_and_said_as_are_defaults_and_more_memory_than_there_is(board, monkeypatch):
     found = settled(board, None)
     assert (found.memory_bytes, dict(found.executors)) == (config.parse_bytes(config.MEMORY), {"cpu": 1})
     assert (found.threads, found.workspace_bytes, found.profile) == ({}, {}, None)
     assert settled(board, AUTO) == settled(board, "none") == found
-    said: list[str] = []
+    said = []
     known = made_for(board)
     found = settled(board, known, said)
     assert found == Settings(GIB, {"cpu": 2}, {"cpu": 1}, {"cpu": 1000}, known)
     assert said == ["using this machine's profile of 2026-11-21: cpu=2, 1.00 GiB of memory"]
     monkeypatch.setattr(system, "usable_memory", lambda: GIB)
-    said: list[str] = []
+    said = []
     settled(board, None, said, memory=GIB)
     assert said == []
     settled(board, None, said)
     assert all(word in said[0] for word in ("warning", "2.00 GiB", "1.00 GiB"))
 
 
-def test_the_user_overrides_any_part_also_without_a_profile(board: Rules) -> None:
+def test_the_user_overrides_any_part_also_without_a_profile(board):
     known = made_for(board)
     more = settled(board, known, memory="2GiB")
     assert (more.memory_bytes, dict(more.executors), dict(more.workspace_bytes)) == (2 * GIB, {"cpu": 2}, {})
@@ -91,13 +89,13 @@ def test_the_user_overrides_any_part_also_without_a_profile(board: Rules) -> Non
 
 @pytest.mark.parametrize("said", [{"device_memory": "1GiB"}, {"host_memory": 1000}])
 @pytest.mark.parametrize("executors", [None, "cpu=2"])
-def test_memory_of_a_gpu_without_executors_is_refused(board: Rules, said, executors) -> None:
+def test_memory_of_a_gpu_without_executors_is_refused(board, said, executors):
     with pytest.raises(ConfigError, match="none were asked for; give --executors cuda=1 too"):
         settled(board, None, executors=executors, **said)
     assert settled(board, None, executors="cpu=1,cuda=1", single=True, **said).executors == {"cpu": 1}
 
 
-def test_memories_of_a_gpu_are_those_that_it_was_profiled_under(board: Rules) -> None:
+def test_memories_of_a_gpu_are_those_that_it_was_profiled_under(board):
     chosen = CHOSEN | {"executors": {"cuda": 2, "cpu": 1}}
     known = made_for(board, {"chosen": chosen, "device_bytes": 8 * GIB, "host_bytes": 4 * GIB})
     found = settled(board, known)
@@ -111,22 +109,22 @@ def test_memories_of_a_gpu_are_those_that_it_was_profiled_under(board: Rules) ->
     assert (without.device_bytes, without.host_bytes) == (None, None)
 
 
-def test_a_single_executor_strategy_takes_costs_alone_as_does_a_board_that_has_changed(board: Rules) -> None:
+def test_a_single_executor_strategy_takes_costs_alone_as_does_a_board_that_has_changed(board):
     found = settled(board, made_for(board), single=True, executors="cpu=2")
     assert (dict(found.executors), dict(found.workspace_bytes)) == ({"cpu": 1}, {})
     assert found.profile is not None
-    said: list[str] = []
+    said = []
     found = settled(board, made_for(board, {"digest": "other"}), said)
     assert dict(found.executors) == {"cpu": 1}
     assert "has changed since it was profiled; run coe-profile --board b again" in said[0]
 
 
-def test_a_profile_of_another_machine_is_passed_over_with_a_warning(board: Rules, tmp_path, monkeypatch) -> None:
+def test_a_profile_of_another_machine_is_passed_over_with_a_warning(board, tmp_path, monkeypatch):
     path = tmp_path / "profile.json"
     machine = Fingerprint.here().model_copy(update={"cores": 99})
     profile_file.save(made_for(board, machine=machine), path)
     monkeypatch.setenv(config.PROFILE_VARIABLE, str(path))
-    said: list[str] = []
+    said = []
     assert settled(board, AUTO, said).profile is None
     assert said[0].startswith(f"warning: the profile at {path} does not fit this machine any more (the number of cores")
     # One that is named must fit.
@@ -143,19 +141,19 @@ def test_a_profile_of_another_machine_is_passed_over_with_a_warning(board: Rules
         ('{"version": 1, "surprise": 1}', "is damaged"),
     ],
 )
-def test_a_profile_that_cannot_be_used_is_said_to_be_so(board: Rules, tmp_path, monkeypatch, text, sentence) -> None:
+def test_a_profile_that_cannot_be_used_is_said_to_be_so(board, tmp_path, monkeypatch, text, sentence):
     path = tmp_path / "profile.json"
     path.write_text(text)
     with pytest.raises(ConfigError, match=f"{sentence}.*coe-profile"):
         profile.load(path)
     monkeypatch.setenv(config.PROFILE_VARIABLE, str(path))
-    said: list[str] = []
+    said = []
     assert settled(board, AUTO, said).profile is None
     assert said[0].startswith("warning: ")
     assert said[0].endswith("going on without it")
 
 
-def test_a_profile_is_read_back_and_what_earlier_versions_measured_otherwise_is_no_cost(board: Rules, tmp_path) -> None:
+def test_a_profile_is_read_back_and_what_earlier_versions_measured_otherwise_is_no_cost(board, tmp_path):
     path = tmp_path / "new" / "profile.json"
     known = made_for(board)
     profile_file.save(known, path)
@@ -168,7 +166,7 @@ def test_a_profile_is_read_back_and_what_earlier_versions_measured_otherwise_is_
     assert made_for(board, kinds=(*earlier.kinds, row)).kind("k", "cpu", 1, "bf16") == row
 
 
-def test_where_nothing_may_be_written_is_found_out_before(tmp_path, monkeypatch) -> None:
+def test_where_nothing_may_be_written_is_found_out_before(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="cannot be written; name another place with --out"):
         profile_file.writable(tmp_path)
     (tmp_path / "file").touch()
@@ -183,7 +181,7 @@ def test_where_nothing_may_be_written_is_found_out_before(tmp_path, monkeypatch)
             monkeypatch.setattr(type(tmp_path), "open", lambda *_: os.open(tmp_path / "none", os.O_RDONLY))
 
 
-def test_the_place_is_the_users_data_folder(monkeypatch, tmp_path) -> None:
+def test_the_place_is_the_users_data_folder(monkeypatch, tmp_path):
     monkeypatch.delenv(config.PROFILE_VARIABLE)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     assert profile.place() == tmp_path / "coe" / "profile.json"
@@ -193,7 +191,7 @@ def test_the_place_is_the_users_data_folder(monkeypatch, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("visible", ["", "-1"])
-def test_a_gpu_that_may_not_be_used_is_none(monkeypatch, visible) -> None:
+def test_a_gpu_that_may_not_be_used_is_none(monkeypatch, visible):
     for name in ("gpu_name", "gpu_driver", "gpu_is_here"):
         monkeypatch.setattr(system, name, lambda: "Some GPU")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -205,7 +203,7 @@ def test_a_gpu_that_may_not_be_used_is_none(monkeypatch, visible) -> None:
     assert any("the GPU was Some GPU, is None" in one for one in with_it.changes(without))
 
 
-def test_a_fingerprint_says_what_has_changed_also_cores_that_a_container_withholds(monkeypatch) -> None:
+def test_a_fingerprint_says_what_has_changed_also_cores_that_a_container_withholds(monkeypatch):
     now = Fingerprint.here()
     assert now.changes(now) == []
     other = {"memory_bytes": now.memory_bytes * 2, "gpu": "H200", "libraries": now.libraries | {"torch": "1.0"}}

@@ -1,19 +1,17 @@
 """Mixed precision in virtual time: variants chosen as a line chooses them, second looks, and host memory as a tier."""
 
 from functools import cache
-from typing import Any
 
 import pytest
 from tables import with_slow_rows
 
-from coe.board.rules import Rules
 from coe.core import FULL, Request, again_id
 from coe.errors import ConfigError
 from coe.inspector import precision
 from coe.inspector.precision import VariantChoice
 from coe.lab.machine import SimulatedMachine
-from coe.lab.simulated import Prepared, PreparedRun, Row, contender, prepared_run, run_plan
-from coe.lab.workloads.workload import Workload, task
+from coe.lab.simulated import Prepared, contender, prepared_run, run_plan
+from coe.lab.workloads.workload import task
 from coe.scheduler.plan import CacheSpec
 from coe.sim.oracle import SampledOracle
 from coe.testing import rules_from
@@ -32,33 +30,33 @@ MIXED = precision.apply_choice(BOARD, VariantChoice({"body": "q8", "joint": FULL
 
 
 @cache
-def box() -> SimulatedMachine:
+def box():
     return SimulatedMachine("numa-rtx3080ti")
 
 
 @cache
-def images() -> Workload:
+def images():
     return task("A1", requests=300)
 
 
-def prepared(strategy: str = "late-binding", **options: Any) -> PreparedRun:
+def prepared(strategy="late-binding", **options):
     return prepared_run(box(), images(), contender(strategy).strategy, Prepared(**options))
 
 
 @cache
-def run(strategy: str, **options: Any) -> Row:
+def run(strategy, **options):
     made = prepared(strategy, **options)
     return run_plan(made.workload, contender(strategy), made.box)
 
 
-def finding(board: Rules, request: int, expert: str, doubtful: float = 0.0):
+def finding(board, request, expert, doubtful=0.0):
     return SampledOracle(board, seed=3, doubtful=doubtful).find(Request(request, "A"), expert)
 
 
 # Costs
 
 
-def test_a_blob_is_read_and_copied_and_an_image_of_half_the_side_takes_a_quarter() -> None:
+def test_a_blob_is_read_and_copied_and_an_image_of_half_the_side_takes_a_quarter():
     cost = box().blob_costs(BOARD, ["cuda"])["cuda", "body", "q8"]
     assert cost.weights_bytes == 43_300_000
     assert cost.copy_s == pytest.approx(43.3e6 / 13.5e9)
@@ -75,7 +73,7 @@ def test_a_blob_is_read_and_copied_and_an_image_of_half_the_side_takes_a_quarter
 # Second looks
 
 
-def test_the_stated_share_of_findings_is_in_doubt_and_a_second_look_says_what_the_first_said() -> None:
+def test_the_stated_share_of_findings_is_in_doubt_and_a_second_look_says_what_the_first_said():
     for doubtful in (0.0, 0.25, 1.0):
         margins = [finding(MIXED, request, "body", doubtful).margin for request in range(2000)]
         assert set(margins) <= {0.0, 1.0}
@@ -91,7 +89,7 @@ def test_the_stated_share_of_findings_is_in_doubt_and_a_second_look_says_what_th
 # Runs
 
 
-def test_experts_of_board_a_fit_into_both_memories_and_what_has_no_figures_is_named() -> None:
+def test_experts_of_board_a_fit_into_both_memories_and_what_has_no_figures_is_named():
     mixed = prepared()
     plan = mixed.box.plan
     assert plan.cache == CacheSpec(12 * 10**9, demotes=True)
@@ -112,7 +110,7 @@ def test_experts_of_board_a_fit_into_both_memories_and_what_has_no_figures_is_na
 
 @pytest.mark.parametrize("strategy", with_slow_rows(["late-binding", "coserve", "samba"], fast=1))
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
-def test_no_run_beats_its_bound(strategy: str, warm: bool) -> None:
+def test_no_run_beats_its_bound(strategy, warm):
     row = run(strategy, doubtful=0.1, warm=warm)
     assert (row.images, row.errors) == (300, 0)
     assert row.lower_bound_makespan_s is not None
@@ -120,7 +118,7 @@ def test_no_run_beats_its_bound(strategy: str, warm: bool) -> None:
     assert row.makespan_s >= row.lower_bound_makespan_s * (1 - 1e-9)
 
 
-def test_with_full_host_memory_only_second_looks_read_the_disk() -> None:
+def test_with_full_host_memory_only_second_looks_read_the_disk():
     cold, warm = (run("late-binding", doubtful=0.0, warm=warm) for warm in (False, True))
     doubted = run("late-binding", doubtful=0.1, warm=True)
     assert cold.disk_loads > 0

@@ -12,16 +12,16 @@ from coe.store.kinds import resolve
 from coe.store.skeletons import bare_skeleton
 
 
-def expert(kind: str) -> Expert:
+def expert(kind):
     return Expert("x", kind, ("ok", "bad"), 96 if kind == "golden" else 64, "t/x")
 
 
-def signature(module: nn.Module) -> dict[str, tuple[torch.Size, torch.dtype]]:
+def signature(module):
     return {name: (tensor.shape, tensor.dtype) for name, tensor in module.state_dict().items()}
 
 
 @pytest.mark.parametrize("name", ["narrow", "resnet18", "yolov5n", "golden", "difference"])
-def test_it_has_the_tensors_and_the_modules_of_the_kinds_network(name: str) -> None:
+def test_it_has_the_tensors_and_the_modules_of_the_kinds_network(name):
     kind = resolve(name)
     subject = expert(name) if name != "difference" else Expert("x", name, ("different",), 64, "t/x")
     drawn, bare = kind.skeleton(subject), bare_skeleton(kind, subject)
@@ -48,14 +48,14 @@ class Odd(BareKind):
     def forward(self, module, images):
         raise NotImplementedError
 
-    def skeleton(self, expert: Expert) -> nn.Module:
+    def skeleton(self, expert):
         module = nn.Linear(64, 64)
         nn.init.constant_(module.bias, 0.25)
         module.register_buffer("places", nn.init.uniform_(torch.zeros(64)), persistent=False)
         return module
 
 
-def test_no_number_is_drawn_but_for_what_no_file_holds() -> None:
+def test_no_number_is_drawn_but_for_what_no_file_holds():
     before = torch.get_rng_state()
     bare_skeleton(resolve("resnet18"), expert("resnet18"))
     assert torch.equal(torch.get_rng_state(), before)
@@ -64,12 +64,12 @@ def test_no_number_is_drawn_but_for_what_no_file_holds() -> None:
     assert len(odd.places.unique()) > 32
 
 
-def test_another_thread_draws_meanwhile_and_all_do_after_a_kind_that_fails() -> None:
+def test_another_thread_draws_meanwhile_and_all_do_after_a_kind_that_fails():
     """A training may begin while a line opens."""
-    drawn: list[nn.Module] = []
+    drawn = []
 
     class Waiting(Odd):
-        def skeleton(self, expert: Expert) -> nn.Module:
+        def skeleton(self, expert):
             thread = threading.Thread(target=lambda: drawn.append(Odd().skeleton(expert)))
             thread.start()
             thread.join()
@@ -80,7 +80,7 @@ def test_another_thread_draws_meanwhile_and_all_do_after_a_kind_that_fails() -> 
     assert len(module.weight.unique()) > 1000
 
     class Failing(Odd):
-        def skeleton(self, expert: Expert) -> nn.Module:
+        def skeleton(self, expert):
             raise ValueError("no network")
 
     with pytest.raises(ValueError, match="no network"):
@@ -89,9 +89,9 @@ def test_another_thread_draws_meanwhile_and_all_do_after_a_kind_that_fails() -> 
 
 
 @pytest.mark.parametrize("own", [nn.Identity(), True], ids=["no numbers", "no network"])
-def test_what_weights_cannot_lack_stays_though_it_is_called_optional(own: object) -> None:
+def test_what_weights_cannot_lack_stays_though_it_is_called_optional(own):
     class Named(Odd):
-        def skeleton(self, expert: Expert) -> nn.Module:
+        def skeleton(self, expert):
             module = super().skeleton(expert)
             module.optional = own
             return module

@@ -1,7 +1,6 @@
 """A slot runs whichever blob is bound, without copies, and never stands in the lane's way."""
 
 import threading
-from pathlib import Path
 
 import pytest
 import torch
@@ -9,7 +8,7 @@ from bare_kind import BareKind
 from stored import KIND, STATE, expert, stored
 
 from coe.core import Expert
-from coe.runtime.blob import Blob, Buffers
+from coe.runtime.blob import Buffers
 from coe.runtime.reading import weights
 from coe.runtime.slot import Slot, SlotShelf
 from coe.store.kinds import resolve
@@ -125,14 +124,14 @@ def test_two_executors_share_no_slot_and_networks_that_differ_do_neither(tmp_pat
 # Experts that share a body
 
 
-def shared_blobs(store: Store, buffers: Buffers) -> list[Blob]:
+def shared_blobs(store, buffers):
     """Return the blobs of two experts that share a body, which is the first blob."""
     files = [weights(store, Expert(id, "narrow", ("ok", "bad"), 32, f"trunk/{id}")) for id in "ab"]
     body = files[0].body.read(buffers)
     return [body, *(file.read(buffers, body) for file in files)]
 
 
-def test_a_body_stays_in_place_and_the_experts_own_tensors_are_bound(shared_trunk: Path, prepared_trunk: Path) -> None:
+def test_a_body_stays_in_place_and_the_experts_own_tensors_are_bound(shared_trunk, prepared_trunk):
     kind, buffers, images = resolve("narrow"), Buffers(), torch.full((1, 3, 32, 32), 90, dtype=torch.uint8)
     experts = [Expert(id, "narrow", ("ok", "bad"), 32, f"trunk/{id}") for id in "ab"]
     whole = [weights(Store(prepared_trunk), expert).read(buffers) for expert in experts]
@@ -153,7 +152,7 @@ def test_a_body_stays_in_place_and_the_experts_own_tensors_are_bound(shared_trun
     assert slot.run(own[1], images).tolist() == expected[1]
 
 
-def test_weights_that_were_released_with_their_body_are_refused(shared_trunk: Path) -> None:
+def test_weights_that_were_released_with_their_body_are_refused(shared_trunk):
     kind, buffers = resolve("narrow"), Buffers()
     body, own, _ = shared_blobs(Store(shared_trunk), buffers)
     body.release()

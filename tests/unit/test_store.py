@@ -4,7 +4,6 @@ import json
 import math
 import pickle
 from pathlib import Path
-from typing import Any
 
 import pytest
 import safetensors
@@ -13,7 +12,6 @@ from full_disk import disk_of
 
 from coe.config import KEPT_VERSIONS_VARIABLE
 from coe.errors import StoreError
-from coe.store.manifest import Manifest
 from coe.store.store import Store
 from coe.store.store_reader import MANIFEST
 from coe.store.tensor_files import load_tensors
@@ -23,20 +21,20 @@ STATE = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.ones(2, dtype=
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     return Store(tmp_path / "store")
 
 
-def put(store: Store, weights: str = "demo/a", **changes: Any) -> Manifest:
+def put(store, weights="demo/a", **changes):
     return store.put(weights, **{"kind": "k", "labels": ["ok", "bad"], "input_size": 64, "state": STATE, **changes})
 
 
-def edit(store: Store, **changes: Any) -> None:
+def edit(store, **changes):
     path = store.folder("demo/a") / MANIFEST
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
-def test_what_is_put_is_read_again(store: Store) -> None:
+def test_what_is_put_is_read_again(store):
     made = put(store, metrics={"accuracy": 0.98}, source="here")
     assert made == store.manifest("demo/a") == store.check("demo/a")
     assert (made.id, made.labels, made.file) == ("demo/a", ("ok", "bad"), "weights.safetensors")
@@ -51,13 +49,13 @@ def test_what_is_put_is_read_again(store: Store) -> None:
     }
 
 
-def test_tensors_that_share_memory_or_lie_in_odd_order_are_written(store: Store) -> None:
+def test_tensors_that_share_memory_or_lie_in_odd_order_are_written(store):
     base = torch.arange(6.0)
     put(store, state={"a": base, "b": base, "c": base.reshape(2, 3).T})
     assert store.load("demo/a")["c"].tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
-def test_what_lies_in_a_store_may_be_read_and_a_file_is_copied_as_it_is(store: Store, tmp_path: Path) -> None:
+def test_what_lies_in_a_store_may_be_read_and_a_file_is_copied_as_it_is(store, tmp_path):
     put(store)
     (tmp_path / "usual").touch()
     modes = {path.stat().st_mode for path in store.folder("demo/a").iterdir()}
@@ -68,7 +66,7 @@ def test_what_lies_in_a_store_may_be_read_and_a_file_is_copied_as_it_is(store: S
     assert (store.path("demo/copy").name, store.path("demo/copy").read_bytes()) == ("weights.onnx", b"onnx")
 
 
-def test_a_linked_expert_and_a_reader_keep_the_file_while_another_takes_its_place(store: Store) -> None:
+def test_a_linked_expert_and_a_reader_keep_the_file_while_another_takes_its_place(store):
     original = put(store, "demo/a")
     linked = store.link("demo/b", "demo/a", labels=("yes", "no"))
     assert (linked.id, linked.labels, linked.checksum) == ("demo/b", ("yes", "no"), original.checksum)
@@ -83,7 +81,7 @@ def test_a_linked_expert_and_a_reader_keep_the_file_while_another_takes_its_plac
     assert store.check("demo/a").id == "demo/a"
 
 
-def test_ids_are_sorted_and_what_is_half_written_is_not_among_them(store: Store) -> None:
+def test_ids_are_sorted_and_what_is_half_written_is_not_among_them(store):
     assert store.ids() == []
     for weights in ("demo/b", "demo/a", "lonely", "A/x.1+2_3-4"):
         put(store, weights)
@@ -94,14 +92,14 @@ def test_ids_are_sorted_and_what_is_half_written_is_not_among_them(store: Store)
     assert repr(store) == f"<Store {store.root}, 4 experts>"
 
 
-def test_nothing_is_left_beside_an_expert_if_no_version_is_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_beside_an_expert_if_no_version_is_kept(store, monkeypatch):
     monkeypatch.setenv(KEPT_VERSIONS_VARIABLE, "0")
     for file in ("weights.safetensors", "weights-2.safetensors", "weights.safetensors"):
         put(store)
         assert sorted(path.name for path in store.root.rglob("*")) == ["a", "demo", MANIFEST, file]
 
 
-def test_an_unknown_expert_is_named_with_a_suggestion(store: Store) -> None:
+def test_an_unknown_expert_is_named_with_a_suggestion(store):
     put(store, "demo/chip-resistor")
     with pytest.raises(StoreError, match=r"'demo/chip-resistr'.*'demo/chip-resistor'"):
         store.path("demo/chip-resistr")
@@ -111,14 +109,14 @@ OUTSIDE = ["", ".", "..", "../a", "a/..", "a/../b", "/etc/passwd", "a/b/c", "a//
 
 
 @pytest.mark.parametrize("weights", [*OUTSIDE, "a\0b", "a\nb", "a b", "a..b"])
-def test_an_id_that_could_leave_the_store_is_refused(store: Store, weights: str) -> None:
+def test_an_id_that_could_leave_the_store_is_refused(store, weights):
     for use in (store.folder, store.manifest, store.path, store.check, store.load, lambda id: put(store, id)):
         with pytest.raises(StoreError, match="is not an expert id"):
             use(weights)
 
 
 @pytest.mark.parametrize("file", ["../b/weights.safetensors", "/etc/passwd", "..", ".", "", "a/b", "a\0b"])
-def test_a_manifest_that_names_a_file_outside_its_folder_is_refused(store: Store, file: str) -> None:
+def test_a_manifest_that_names_a_file_outside_its_folder_is_refused(store, file):
     put(store)
     edit(store, file=file)
     for use in (store.path, store.check, store.load):
@@ -131,7 +129,7 @@ RAW = [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"id": "demo/a"
 
 
 @pytest.mark.parametrize("change", [*CHANGES, *RAW], ids=lambda change: str(change)[:20])
-def test_a_manifest_that_is_damaged_or_of_another_version_is_refused(store: Store, change: Any) -> None:
+def test_a_manifest_that_is_damaged_or_of_another_version_is_refused(store, change):
     put(store)
     if isinstance(change, bytes):
         (store.folder("demo/a") / MANIFEST).write_bytes(change)
@@ -143,7 +141,7 @@ def test_a_manifest_that_is_damaged_or_of_another_version_is_refused(store: Stor
         store.manifest("demo/a")
 
 
-def test_a_file_that_is_damaged_truncated_or_missing_is_told(store: Store) -> None:
+def test_a_file_that_is_damaged_truncated_or_missing_is_told(store):
     put(store)
     path = store.path("demo/a")
     whole = path.read_bytes()
@@ -159,21 +157,21 @@ def test_a_file_that_is_damaged_truncated_or_missing_is_told(store: Store) -> No
 
 
 class Bomb:
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return (exec, ("raise SystemExit('a pickle was opened')",))
 
 
 @pytest.mark.parametrize(
     "make", [lambda path: path.write_bytes(pickle.dumps(Bomb())), lambda path: torch.save(Bomb(), path)]
 )
-def test_a_pickle_with_another_name_is_refused_and_never_opened(tmp_path: Path, make: Any) -> None:
+def test_a_pickle_with_another_name_is_refused_and_never_opened(tmp_path, make):
     path = tmp_path / "weights.safetensors"
     make(path)
     with pytest.raises(StoreError, match=r"weights\.safetensors"):
         load_tensors(path)
 
 
-def test_a_full_disk_leaves_the_expert_that_was_there(store: Store, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_expert_that_was_there(store, tmp_path):
     old = put(store)
     big = tmp_path / "big.onnx"
     big.write_bytes(bytes(1 << 20))
@@ -184,7 +182,7 @@ def test_a_full_disk_leaves_the_expert_that_was_there(store: Store, tmp_path: Pa
     assert [path.name for path in (store.root / "demo").iterdir()] == ["a"]
 
 
-def test_a_root_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_a_root_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     store = Store(tmp_path / "file")
     with pytest.raises(StoreError, match=r"demo/a.*(Not a directory|File exists)"):
@@ -205,12 +203,12 @@ NEITHER = r"demo/a: .*tensors or a file"
         ({"state": None, "file": Path("gone.onnx")}, r"demo/a.*gone\.onnx"),
     ],
 )
-def test_tensors_or_a_file_that_is_there_must_be_given(store: Store, given: dict[str, Any], words: str) -> None:
+def test_tensors_or_a_file_that_is_there_must_be_given(store, given, words):
     with pytest.raises(StoreError, match=words):
         put(store, **given)
 
 
-def test_the_root_is_that_of_the_variable_else_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_root_is_that_of_the_variable_else_store(monkeypatch, tmp_path):
     monkeypatch.delenv("COE_STORE", raising=False)
     assert Store().root == Path("store")
     monkeypatch.setenv("COE_STORE", str(tmp_path))
@@ -226,7 +224,7 @@ def test_the_root_is_that_of_the_variable_else_store(monkeypatch: pytest.MonkeyP
         ("lonely/a", "'lonely' is an expert"),
     ],
 )
-def test_an_id_that_is_no_name_on_windows_or_is_another_ones_is_not_put(store: Store, weights: str, words: str) -> None:
+def test_an_id_that_is_no_name_on_windows_or_is_another_ones_is_not_put(store, weights, words):
     before = put(store)
     put(store, "lonely")
     with pytest.raises(StoreError, match=words):

@@ -4,8 +4,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,13 +29,13 @@ PATH = f"{__name__}:HASTY"
 
 
 @pytest.mark.parametrize("name", ["late-binding", "line", "coe.scheduler.strategies:LATE_BINDING"])
-def test_ours_is_found_by_each_of_its_names(name: str) -> None:
+def test_ours_is_found_by_each_of_its_names(name):
     found = strategy(name)
     assert replace(found, name="late-binding") == LATE_BINDING
     assert strategy(found.name) == found
 
 
-def test_one_of_a_user_or_of_a_package_is_found_and_named() -> None:
+def test_one_of_a_user_or_of_a_package_is_found_and_named():
     assert strategy(PATH) == replace(HASTY, name=PATH)
     assert strategy(HASTY) is HASTY
     assert {"late-binding", "coserve", "samba", "narrow-minded"} <= set(names())
@@ -57,7 +55,7 @@ def test_one_of_a_user_or_of_a_package_is_found_and_named() -> None:
         (None, ["strategy=None"]),
     ],
 )
-def test_what_is_no_strategy_is_refused_in_one_sentence(name: Any, words: list[str]) -> None:
+def test_what_is_no_strategy_is_refused_in_one_sentence(name, words):
     with pytest.raises(ConfigError) as refused:
         strategy(name)
     assert [word for word in words if word not in str(refused.value)] == []
@@ -67,11 +65,11 @@ def test_what_is_no_strategy_is_refused_in_one_sentence(name: Any, words: list[s
     ("former", "present"),
     [("line", "late-binding"), ("line-usual", "late-binding-usual"), ("linear", "linear"), ("samba", "samba")],
 )
-def test_names_in_files_of_earlier_versions_are_known(former: str, present: str) -> None:
+def test_names_in_files_of_earlier_versions_are_known(former, present):
     assert present_name(former) == present
 
 
-def test_a_package_that_cannot_be_imported_ends_no_run_without_its_strategy(tmp_path: Path) -> None:
+def test_a_package_that_cannot_be_imported_ends_no_run_without_its_strategy(tmp_path):
     (tmp_path / "theirs-1.dist-info").mkdir()
     (tmp_path / "theirs-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
     (tmp_path / "theirs-1.dist-info" / "entry_points.txt").write_text("[coe.strategies]\ntheirs = theirs:NONE\n")

@@ -14,13 +14,13 @@ from coe.helpers import strict_yaml
 Write = Callable[[str | bytes], Path]
 
 
-def refusal(path: Path) -> str:
+def refusal(path):
     with pytest.raises(RulesError) as caught:
         strict_yaml.read(path)
     return str(caught.value)
 
 
-def test_scalars_stay_text_lines_are_those_of_keys_and_nesting_up_to_the_bound_is_read(board_file: Write) -> None:
+def test_scalars_stay_text_lines_are_those_of_keys_and_nesting_up_to_the_bound_is_read(board_file):
     document = strict_yaml.read(board_file("a: [yes, 1e3, 0o17, 2024-01-01, '~', ~, null, '', <<]\nnull: 5"))
     assert document.data == {"a": ["yes", "1e3", "0o17", "2024-01-01", "~", None, None, "", "<<"], "null": "5"}
     document = strict_yaml.read(board_file("a:\n  b: 1\n  c:\n    - x\n    - y\n"))
@@ -38,7 +38,7 @@ def test_scalars_stay_text_lines_are_those_of_keys_and_nesting_up_to_the_bound_i
     assert str(document.error(("z",), "here")) == "board.yaml:1: here"
 
 
-def test_a_billion_laughs_are_stopped_at_the_first_and_what_is_no_file_is_refused(board_file, tmp_path) -> None:
+def test_a_billion_laughs_are_stopped_at_the_first_and_what_is_no_file_is_refused(board_file, tmp_path):
     lines = ['l0: &l0 ["ha"]'] + [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 10)}]" for i in range(1, 30)]
     said = refusal(board_file("\n".join(lines)))
     assert said.startswith("board.yaml:2: '*l0' is an alias; write the entry out; board.yaml:3: ")
@@ -60,7 +60,7 @@ TAGS = [
 
 
 @pytest.mark.parametrize("value", TAGS)
-def test_a_tag_is_refused_and_never_constructed(board_file: Write, value: str) -> None:
+def test_a_tag_is_refused_and_never_constructed(board_file, value):
     before = set(sys.modules)
     assert "is a tag; write plain words, without '!'" in refusal(board_file(f"a: b\nc: {value}\n"))
     assert "pwned" not in sys.modules
@@ -68,13 +68,13 @@ def test_a_tag_is_refused_and_never_constructed(board_file: Write, value: str) -
 
 
 @pytest.mark.parametrize("size", [5 << 20, 10 << 20])
-def test_a_large_file_is_refused_before_it_is_read_whole(board_file: Write, size: int) -> None:
+def test_a_large_file_is_refused_before_it_is_read_whole(board_file, size):
     assert refusal(board_file(b"a" * size)) == "board.yaml:1: larger than 4 MiB; this is not a board file"
     assert refusal(board_file(b"# a\n" * (size // 4))) == "board.yaml:1: larger than 4 MiB; this is not a board file"
 
 
 @pytest.mark.parametrize("nest", ["[", "{a: ", "- ", "? "])
-def test_deep_nesting_is_refused(board_file: Write, nest: str) -> None:
+def test_deep_nesting_is_refused(board_file, nest):
     deep, deeper = (refusal(board_file("a: b\nc:\n " + nest * levels)) for levels in (500, 5000))
     assert deep == f"board.yaml:3: nested deeper than {config.MAX_RULES_DEPTH} levels"
     assert deeper.startswith("board.yaml:3: ")  # libyaml may have a bound of its own
@@ -122,10 +122,10 @@ BYTES = {
         ("a:\n\tb: c\n\n\td: e\n", ":2: .*also line 4"),
     ],
 )
-def test_what_people_write_wrong_is_told_at_its_line(board_file: Write, text: str, told: str) -> None:
+def test_what_people_write_wrong_is_told_at_its_line(board_file, text, told):
     assert re.search(told, refusal(board_file(text)))
 
 
 @pytest.mark.parametrize(("raw", "line", "message"), BYTES.values(), ids=BYTES)
-def test_what_is_not_text_is_refused(board_file: Write, raw: bytes, line: int, message: str) -> None:
+def test_what_is_not_text_is_refused(board_file, raw, line, message):
     assert refusal(board_file(raw)).startswith(f"board.yaml:{line}: {message}")

@@ -5,7 +5,6 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,18 +15,18 @@ from coe.helpers import system
 
 
 @pytest.fixture
-def windows(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def windows(monkeypatch):
     """A system that does not replace open files; the pauses that are made on it."""
-    pauses: list[float] = []
+    pauses = []
     monkeypatch.setattr(system, "_REPLACES_OPEN_FILES", False)
     monkeypatch.setattr(system.time, "sleep", pauses.append)
     return pauses
 
 
-def refusing(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def refusing(times, monkeypatch):
     really, left = Path.replace, [times]
 
-    def replace(self: Path, target: Path) -> Path:
+    def replace(self, target):
         if left[0]:
             left[0] -= 1
             raise PermissionError(13, "Access is denied")
@@ -36,9 +35,7 @@ def refusing(times: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "replace", replace)
 
 
-def test_a_file_that_a_reader_has_open_is_replaced_a_moment_later(
-    tmp_path: Path, windows: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_a_reader_has_open_is_replaced_a_moment_later(tmp_path, windows, monkeypatch):
     (tmp_path / "new").write_text("new", encoding="utf-8")
     (tmp_path / "old").write_text("old", encoding="utf-8")
     refusing(3, monkeypatch)
@@ -47,9 +44,7 @@ def test_a_file_that_a_reader_has_open_is_replaced_a_moment_later(
     assert len(windows) == 3
 
 
-def test_a_file_that_stays_open_is_an_error_after_a_second_and_elsewhere_at_once(
-    tmp_path: Path, windows: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_stays_open_is_an_error_after_a_second_and_elsewhere_at_once(tmp_path, windows, monkeypatch):
     refusing(1000, monkeypatch)
     with pytest.raises(PermissionError):
         system.replace(tmp_path / "new", tmp_path / "old")
@@ -61,7 +56,7 @@ def test_a_file_that_stays_open_is_an_error_after_a_second_and_elsewhere_at_once
         system.replace(tmp_path / "new", tmp_path / "old")
 
 
-def test_memory_is_private_and_can_be_resized(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_private_and_can_be_resized(monkeypatch):
     for _ in range(2):
         memory = system.private_memory(mmap.PAGESIZE)
         memory[:3] = b"abc"
@@ -70,7 +65,7 @@ def test_memory_is_private_and_can_be_resized(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delattr(mmap, "MAP_PRIVATE", raising=False)
 
 
-def test_the_peak_is_what_the_process_has_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_peak_is_what_the_process_has_at_least(monkeypatch):
     now = psutil.Process().memory_info().rss
     assert now / 2 < system.peak_resident_bytes() < 100 * now
     assert (1 <= system.usable_cores() <= (os.cpu_count() or 1), system.open_descriptors() > 0) == (True, True)
@@ -121,7 +116,7 @@ thread.join()
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives each thread a heap")
-def test_a_threads_heap_gives_back_its_end_and_glibc_goes_on_as_before() -> None:
+def test_a_threads_heap_gives_back_its_end_and_glibc_goes_on_as_before():
     env = {name: value for name, value in os.environ.items() if "MALLOC" not in name and name != "GLIBC_TUNABLES"}
     ended = subprocess.run(
         [sys.executable, "-c", HEAP_OF_A_THREAD], check=True, env=env, capture_output=True, text=True
@@ -130,20 +125,18 @@ def test_a_threads_heap_gives_back_its_end_and_glibc_goes_on_as_before() -> None
 
 
 @pytest.mark.parametrize(("text", "waited_s"), [("4787 1500000000 2\n", 1.5), ("0 0", 0), ("", 0), (None, 0)])
-def test_waits_for_a_processor_are_what_the_system_tells(
-    text: str | None, waited_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waits_for_a_processor_are_what_the_system_tells(text, waited_s, tmp_path, monkeypatch):
     monkeypatch.setattr(system, "_OWN_SCHEDULING", tmp_path / "schedstat")
     if text is not None:
         (tmp_path / "schedstat").write_text(text, encoding="ascii")
     assert system.waited_for_processor_s() == waited_s
 
 
-def test_the_limit_of_descriptors_is_raised_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_of_descriptors_is_raised_as_far_as_it_goes(monkeypatch):
     resource = pytest.importorskip("resource")
     limit, refusing = (256, 1024), False
 
-    def raised(_: int, new: tuple[int, int]) -> None:
+    def raised(_, new):
         nonlocal limit
         if refusing:
             raise ValueError("not allowed to raise maximum limit")
@@ -162,10 +155,10 @@ def test_the_limit_of_descriptors_is_raised_as_far_as_it_goes(monkeypatch: pytes
 
 
 @pytest.fixture
-def groups_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def groups_of(tmp_path, monkeypatch):
     """Return a function that says in which groups this process is, and what their files hold."""
 
-    def write(own: str, files: dict[str, str]) -> None:
+    def write(own, files):
         (tmp_path / "own").write_text(own, encoding="ascii")
         for name, text in files.items():
             path = tmp_path / "groups" / name
@@ -200,9 +193,7 @@ def groups_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
         ("0::/\n", {"cpu.max": "100000 0"}, 8),
     ],
 )
-def test_a_container_has_no_more_cores_than_its_quota(
-    groups_of: Callable[..., None], monkeypatch: pytest.MonkeyPatch, own: str, files: dict[str, str], cores: int
-) -> None:
+def test_a_container_has_no_more_cores_than_its_quota(groups_of, monkeypatch, own, files, cores):
     groups_of(own, files)
     monkeypatch.setattr(system, "core_numbers", lambda: list(range(8)))
     assert system.usable_cores() == cores
@@ -220,15 +211,13 @@ def test_a_container_has_no_more_cores_than_its_quota(
         ("0::/\nnonsense\n", {"memory.max": "soon"}, 8000),
     ],
 )
-def test_a_container_has_no_more_memory_than_its_limit(
-    groups_of: Callable[..., None], monkeypatch: pytest.MonkeyPatch, own: str, files: dict[str, str], megabytes: int
-) -> None:
+def test_a_container_has_no_more_memory_than_its_limit(groups_of, monkeypatch, own, files, megabytes):
     groups_of(own, files)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=8_000_000_000))
     assert system.usable_memory() == megabytes * 1_000_000
 
 
-def test_a_system_that_tells_nothing_still_names_its_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_tells_nothing_still_names_its_processor(tmp_path, monkeypatch):
     for name in ("_CPUINFO", "_NVIDIA"):
         monkeypatch.setattr(system, name, tmp_path / "nothing")
     assert system.processor_name()

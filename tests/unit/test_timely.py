@@ -3,8 +3,6 @@
 import contextlib
 import gc
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import cv2
 import numpy as np
@@ -23,7 +21,7 @@ OPTIONS = {"memory": "200MB", "executors": "cpu=1", "profile": None}
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> tuple[Path, Path]:
+def pictures(tmp_path):
     """A picture, and one whose share is `dead`."""
     for name in ("good.png", "dead.png"):
         assert cv2.imwrite(str(tmp_path / name), np.full((40, 50, 3), 99, np.uint8))
@@ -31,11 +29,11 @@ def pictures(tmp_path: Path) -> tuple[Path, Path]:
 
 
 @pytest.fixture
-def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+def answers(monkeypatch):
     """The share of `dead.png` answers once this is set."""
     answers, read = threading.Event(), PictureFile.read
 
-    def waits(self: PictureFile, limit_bytes: int) -> bytes:
+    def waits(self, limit_bytes):
         if self.path.name == "dead.png":
             answers.wait()
         return read(self, limit_bytes)
@@ -45,9 +43,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     answers.set()
 
 
-def test_a_read_is_given_up_and_its_thread_ends_with_it(
-    pictures: tuple[Path, Path], answers: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_is_given_up_and_its_thread_ends_with_it(pictures, answers, monkeypatch):
     good, dead = pictures
     before = threading.active_count()
     monkeypatch.setenv("COE_READ_TIMEOUT", "50ms")
@@ -61,7 +57,7 @@ def test_a_read_is_given_up_and_its_thread_ends_with_it(
         decode(good)
     answers.set()
 
-    def is_read_again() -> bool:
+    def is_read_again():
         with contextlib.suppress(LateImage):
             return decode(good).shape == (40, 50, 3)
         return False
@@ -70,16 +66,14 @@ def test_a_read_is_given_up_and_its_thread_ends_with_it(
     eventually(lambda: threading.active_count() <= before + 1)
 
 
-def test_a_slow_share_that_answers_is_waited_for(
-    pictures: tuple[Path, Path], answers: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_share_that_answers_is_waited_for(pictures, answers, monkeypatch):
     """A share gives a picture in pieces, each in time, all together not."""
     monkeypatch.setattr(picture_file, "PIECE_BYTES", pictures[1].stat().st_size // 4)
     monkeypatch.setenv("COE_READ_TIMEOUT", "1.5s")
     answers.set()
     heard, waits = timely.answered, threading.Event()
 
-    def slowly() -> None:
+    def slowly():
         waits.wait(0.5)
         heard()
 
@@ -87,7 +81,7 @@ def test_a_slow_share_that_answers_is_waited_for(
     assert decode(pictures[1]).shape == (40, 50, 3)
 
 
-def test_a_helper_ends_with_its_thread_and_hands_errors_on(pictures: tuple[Path, Path]) -> None:
+def test_a_helper_ends_with_its_thread_and_hands_errors_on(pictures):
     before = threading.active_count()
     thread = threading.Thread(target=decode, args=(pictures[0],))
     thread.start()
@@ -97,16 +91,14 @@ def test_a_helper_ends_with_its_thread_and_hands_errors_on(pictures: tuple[Path,
     with pytest.raises(ImageError, match="No such file"):
         decode(pictures[0].with_name("gone.png"))
 
-    def raises() -> None:
+    def raises():
         raise TimeoutError("of its own")
 
     with pytest.raises(TimeoutError, match="of its own"):
         timely.in_time(raises)
 
 
-def test_images_of_a_dead_share_get_their_own_failure(
-    tiny: tuple[Path, Path], pictures: tuple[Path, Path], answers: threading.Event, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images_of_a_dead_share_get_their_own_failure(tiny, pictures, answers, monkeypatch):
     good, dead = pictures
     monkeypatch.setenv("COE_READ_TIMEOUT", "300ms")
     with Inspector(tiny[0], store=tiny[1], **OPTIONS) as line:
@@ -118,9 +110,7 @@ def test_images_of_a_dead_share_get_their_own_failure(
         assert line.longest_decoding_s() < 60
 
 
-def test_stop_answers_what_is_being_read_and_close_does_not_wait_for_it(
-    tiny: tuple[Path, Path], pictures: tuple[Path, Path], answers: threading.Event
-) -> None:
+def test_stop_answers_what_is_being_read_and_close_does_not_wait_for_it(tiny, pictures, answers):
     line = Inspector(tiny[0], store=tiny[1], **OPTIONS)
     lost = [line.submit(pictures[1], "A") for _ in range(9)]
     eventually(lambda: line.longest_decoding_s() > 0.05)
@@ -132,7 +122,7 @@ def test_stop_answers_what_is_being_read_and_close_does_not_wait_for_it(
     answers.set()
 
 
-def test_close_stops_in_time(tiny: tuple[Path, Path], pictures: tuple[Path, Path], answers: threading.Event) -> None:
+def test_close_stops_in_time(tiny, pictures, answers):
     line = Inspector(tiny[0], store=tiny[1], **OPTIONS)
     done = line.submit(pictures[0], "A").result(30)
     lost = line.submit(pictures[1], "A")
@@ -149,9 +139,7 @@ def test_close_stops_in_time(tiny: tuple[Path, Path], pictures: tuple[Path, Path
     ("name", "value"), [("COE_READ_TIMEOUT", "0s"), ("COE_READ_TIMEOUT", "soon"), ("COE_MAX_MEGAPIXELS", "many"),
                         ("COE_MAX_MEGAPIXELS", "0"), ("COE_MAX_MEGAPIXELS", "-3")],
 )  # fmt: skip
-def test_limits_that_are_none_are_refused_that_of_pixels_before_a_line_opens(
-    name: str, value: str, tiny: tuple[Path, Path], pictures: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_limits_that_are_none_are_refused_that_of_pixels_before_a_line_opens(name, value, tiny, pictures, monkeypatch):
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError):
         decode(pictures[0])
@@ -164,7 +152,7 @@ def test_limits_that_are_none_are_refused_that_of_pixels_before_a_line_opens(
         decode(pictures[0])
 
 
-def test_a_worker_that_ends_leaves_no_helper() -> None:
+def test_a_worker_that_ends_leaves_no_helper():
     before = set(threading.enumerate())
     workers = Workers(24, "decode")
     for thread in workers.threads:

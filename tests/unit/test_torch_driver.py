@@ -19,7 +19,6 @@ import torch
 from coe.errors import CoeError, ConfigError, DeviceFull, DeviceLost
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.torch_driver import LAUNCHING, TorchGraph, TorchStream, on_capture_thread
-from coe.runtime.inputs import Workers
 
 
 def cuda(code, text):
@@ -347,13 +346,13 @@ def test_torch_has_the_private_calls(name):
 # Captures run on a thread that lives on; its caller keeps its locks until they end, and errors keep nothing alive
 
 
-def here() -> tuple[str, int]:
+def here():
     assert threading.current_thread().daemon, "a capture that hangs does not hold up the interpreter's exit"
     return threading.current_thread().name, torch.get_num_threads()
 
 
-def test_captures_with_a_search_and_without_have_a_thread_each_which_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads: dict[bool, Workers] = {}
+def test_captures_with_a_search_and_without_have_a_thread_each_which_lives_on(monkeypatch):
+    threads = {}
     monkeypatch.setattr(torch_driver, "_threads", threads)
     before = torch.get_num_threads()
     torch.set_num_threads(2)  # what new threads inherit, on one core, too
@@ -368,11 +367,11 @@ def test_captures_with_a_search_and_without_have_a_thread_each_which_lives_on(mo
     assert searched[0][1] == unsearched[0][1] == 1, "a thread that lives on keeps no team"
 
 
-def test_an_interrupt_comes_after_the_capture() -> None:
-    log: list[str] = []
+def test_an_interrupt_comes_after_the_capture():
+    log = []
     main = threading.get_ident()
 
-    def capture() -> None:
+    def capture():
         while sys._current_frames()[main].f_code.co_name != "wait":
             time.sleep(0.001)
         # To the caller's thread: a signal to this one would not wake that before the capture has ended.

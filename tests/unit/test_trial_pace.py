@@ -16,15 +16,15 @@ class Machine:
     cpu_s: float = 0.0
     waits: list[float] = field(default_factory=list)
 
-    def pace(self, share: float) -> TrialPace:
+    def pace(self, share):
         works = lambda: self.now_s < self.line_works_until_s  # noqa: E731
         return TrialPace(share, works, self._wait, lambda: self.now_s, lambda: self.cpu_s)
 
-    def _wait(self, seconds: float) -> None:
+    def _wait(self, seconds):
         self.waits.append(seconds)
         self.now_s += seconds
 
-    def inspect(self, cpu_s: float, wall_s: float) -> None:
+    def inspect(self, cpu_s, wall_s):
         self.cpu_s += cpu_s
         self.now_s += wall_s
 
@@ -40,7 +40,7 @@ class Machine:
         (0.5, 0.5, 0.1, 2, 2 * REST_S),  # the line ends its work meanwhile
     ],
 )
-def test_a_trial_rests_in_turn(cpu_s: float, wall_s: float, share: float, line_until_s: float, rests_s: float) -> None:
+def test_a_trial_rests_in_turn(cpu_s, wall_s, share, line_until_s, rests_s):
     machine = Machine(line_until_s)
     pace = machine.pace(share)
     for _ in range(1 if line_until_s == 2 else 3):
@@ -51,7 +51,7 @@ def test_a_trial_rests_in_turn(cpu_s: float, wall_s: float, share: float, line_u
         assert max(machine.waits, default=0) <= REST_S, "it looks at the line, and says how far it is"
 
 
-def test_the_time_to_open_counts_not() -> None:
+def test_the_time_to_open_counts_not():
     machine = Machine(100)
     pace = machine.pace(0.1)
     machine.inspect(5, 5)

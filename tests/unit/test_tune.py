@@ -1,15 +1,11 @@
 """What a configuration is chosen by: simulated runs with the costs that were measured."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 from common_trunk import BOARD
 from profiles import MB, kind_profile
 
-from coe.board.rules import Rules
 from coe.errors import ConfigError
-from coe.inspector.profile import BoardProfile, Fingerprint, KindProfile, Profile
+from coe.inspector.profile import Fingerprint, Profile
 from coe.inspector.settings import DeviceMemory
 from coe.profiler.configurations import paper_default
 from coe.profiler.site import ProfiledSite
@@ -20,36 +16,27 @@ from coe.testing import rules_from
 
 
 @pytest.fixture(scope="module")
-def board() -> Rules:
+def board():
     lines = ["board: b", "experts:"]
     lines += [f"  e{i}: {{kind: k, labels: [ok, bad], input: 8, reject: [bad]}}" for i in range(30)]
     lines += ["components:"] + [f"  C{i}: {{count: {30 / (i + 1):.2f}, inspect: e{i}}}" for i in range(30)]
     return rules_from("\n".join(lines) + "\n")
 
 
-def kind_of(device: str, threads: int, *, activation: int = MB, max_batch: int = 4, decode_s: float = 0) -> KindProfile:
-    more: dict[str, Any] = {"device": device, "max_batch": max_batch, "decode_s": decode_s}
+def kind_of(device, threads, *, activation=MB, max_batch=4, decode_s=0):
+    more = {"device": device, "max_batch": max_batch, "decode_s": decode_s}
     if device == "cuda":
         return kind_profile(threads, per_image_s=0.001, base_s=0.001, activation_bytes=0, copy_s=0.001, **more)
     return kind_profile(threads, per_image_s=0.02 / threads, activation_bytes=activation, **more)
 
 
-def looked_at(gpu_bytes: int = 100 * MB, host_bytes: int = 150 * MB) -> dict[tuple[str, int], DeviceMemory]:
+def looked_at(gpu_bytes=100 * MB, host_bytes=150 * MB):
     """A GPU whose executors hold 20 MB each."""
     known = {("cpu", number): DeviceMemory(None, 0, 0) for number in range(1, 9)}
     return known | {("cuda", number): DeviceMemory(gpu_bytes, host_bytes, 20 * MB * number) for number in range(1, 9)}
 
 
-def search(
-    board: Rules,
-    memory_bytes: int,
-    *,
-    scaling: tuple[float, ...] = (1.0,),
-    gpu: tuple[float, ...] = (),
-    cores: int = 2,
-    memories: dict[tuple[str, int], DeviceMemory] | None = None,
-    **kind: Any,
-) -> Search:
+def search(board, memory_bytes, *, scaling=(1.0,), gpu=(), cores=2, memories=None, **kind):
     """`gpu` is how fast executors of a GPU are together; there is none if it is empty. Nothing is in the store."""
     measured = [("cpu", cores), ("cpu", 1), ("cuda", 1)]
     known = Profile(
@@ -62,14 +49,12 @@ def search(
     return Search(site, known, cores, [cores, 1], 200)
 
 
-def choose(
-    board: Rules, memory_bytes: int, *, gpu: tuple[float, ...] = (), cores: int = 2, **facts: Any
-) -> list[BoardProfile]:
+def choose(board, memory_bytes, *, gpu=(), cores=2, **facts):
     most = {**({"cuda": len(gpu)} if gpu else {}), "cpu": cores}
     return search(board, memory_bytes, gpu=gpu, cores=cores, **facts).choose(most)
 
 
-def test_a_small_useful_batch_is_set_aside_and_a_large_one_weighed_against_experts(board: Rules) -> None:
+def test_a_small_useful_batch_is_set_aside_and_a_large_one_weighed_against_experts(board):
     choice = choose(board, 100 * MB)[0]
     assert choice.windows == ()
     assert choice.chosen.workspace_bytes == {"cpu": 4 * MB}
@@ -84,7 +69,7 @@ def test_a_small_useful_batch_is_set_aside_and_a_large_one_weighed_against_exper
     assert choice.chosen.images_per_s >= choice.chosen.casual_images_per_s * 0.99
 
 
-def test_executors_are_added_while_they_help_each_with_a_core(board: Rules) -> None:
+def test_executors_are_added_while_they_help_each_with_a_core(board):
     helped = choose(board, 200 * MB, scaling=(1.0, 2.0))[0]
     assert (helped.chosen.executors, helped.chosen.threads) == ({"cpu": 2}, {"cpu": 1})
     alone = choose(board, 200 * MB, scaling=(1.0, 1.0))[0]
@@ -94,7 +79,7 @@ def test_executors_are_added_while_they_help_each_with_a_core(board: Rules) -> N
     assert all(sum(choice.chosen.executors.values()) <= 2 for choice in choices)
 
 
-def test_what_is_too_small_for_one_expert_is_said_and_such_a_gpu_is_left_out(board: Rules) -> None:
+def test_what_is_too_small_for_one_expert_is_said_and_such_a_gpu_is_left_out(board):
     with pytest.raises(ConfigError, match="does not hold expert"):
         choose(board, 10 * MB)
     best = choose(board, 200 * MB, gpu=(1.0, 2.0), memories=looked_at(gpu_bytes=25 * MB))[0]
@@ -102,7 +87,7 @@ def test_what_is_too_small_for_one_expert_is_said_and_such_a_gpu_is_left_out(boa
     assert "0 executors on cuda: 1 do not fit" in best.chosen.reasons[0]
 
 
-def test_executors_of_a_gpu_are_added_first_which_sets_aside_what_batches_take(board: Rules) -> None:
+def test_executors_of_a_gpu_are_added_first_which_sets_aside_what_batches_take(board):
     scaling = {"gpu": (1.0, 1.6, 1.6, 1.6), "scaling": (1.0, 2.0, 3.0, 3.0)}
     best = choose(board, 500 * MB, **scaling, cores=8, memories=looked_at(gpu_bytes=500 * MB))[0]
     assert best.chosen.executors["cuda"] == 2
@@ -121,7 +106,7 @@ def test_executors_of_a_gpu_are_added_first_which_sets_aside_what_batches_take(b
     assert both.loaded_experts == 16
 
 
-def test_a_gpu_waits_for_images_that_are_decoded_slower_than_it_runs_them(board: Rules) -> None:
+def test_a_gpu_waits_for_images_that_are_decoded_slower_than_it_runs_them(board):
     def per_image_s(executors, decode_s):
         known = search(board, 200 * MB, gpu=(1.0, 1.5), cores=4, decode_s=decode_s)
         return Setup(known, executors).costs("cuda", "e0").per_image_s
@@ -132,13 +117,13 @@ def test_a_gpu_waits_for_images_that_are_decoded_slower_than_it_runs_them(board:
     assert per_image_s({"cuda": 2}, 0.02) == pytest.approx(0.0075)
 
 
-def test_experts_that_share_a_body_are_counted_as_a_line_counts_them(shared_trunk: Path, prepared_trunk: Path) -> None:
+def test_experts_that_share_a_body_are_counted_as_a_line_counts_them(shared_trunk, prepared_trunk):
     """Three of four experts share a third of their bytes; nothing else differs."""
     trunk = rules_from(BOARD)
     kind = kind_of("cpu", 1).model_copy(update={"kind": "narrow", "input_size": 32, "weights_bytes": 13_900_000})
     known = Profile(made="", machine=Fingerprint.here(), kinds=(kind,), scaling={"cpu": {1: (1.0,)}})
 
-    def setup_of(store: Path) -> Setup:
+    def setup_of(store):
         site = ProfiledSite(trunk, Store(store), [], 100 * MB, looked_at=looked_at())
         return Setup(Search(site, known, 1, [1], 20), {"cpu": 1})
 

@@ -29,11 +29,11 @@ components:
 )
 
 
-def said(**labels: str) -> dict[str, Finding]:
+def said(**labels):
     return {expert: Finding(expert, "fp32", label, 0.9) for expert, label in labels.items()}
 
 
-def test_without_images_there_are_the_rules_alone_and_the_cdf_is_that_of_figure_11() -> None:
+def test_without_images_there_are_the_rules_alone_and_the_cdf_is_that_of_figure_11():
     rows = usage(BOARD, None)
     # mark: 3/4 * 1/2 + 1/4
     assert [(row.expert, row.by_rules) for row in rows] == [("a", 0.75), ("mark", 0.625), ("joint", 0.5625)]
@@ -44,7 +44,7 @@ def test_without_images_there_are_the_rules_alone_and_the_cdf_is_that_of_figure_
     assert cdf(rows, by_images=True) == [1.0, 1.0, 1.0]
 
 
-def test_images_need_what_the_routing_asks_for_and_silent_experts_count() -> None:
+def test_images_need_what_the_routing_asks_for_and_silent_experts_count():
     seen = [
         ("R1", said(a="ok", joint="ok", mark="bad")),
         ("R1", said(a="odd", joint="ok")),
@@ -59,7 +59,7 @@ def test_images_need_what_the_routing_asks_for_and_silent_experts_count() -> Non
     assert {row.expert: row.by_images for row in usage(BOARD, [("R1", doubt)])} == {"a": 1.0, "mark": 0, "joint": 0}
 
 
-def test_a_component_that_the_board_has_not_and_usage_of_nothing_are_refused() -> None:
+def test_a_component_that_the_board_has_not_and_usage_of_nothing_are_refused():
     with pytest.raises(RulesError, match="'R3'"):
         usage(BOARD, [("R3", {})])
     with pytest.raises(RulesError, match="no expert"):
@@ -84,11 +84,11 @@ def test_a_component_that_the_board_has_not_and_usage_of_nothing_are_refused() -
         (8, 9, 1.0, 0.0),
     ],
 )
-def test_the_binomial_test(successes: int, trials: int, probability: float, p_value: float) -> None:
+def test_the_binomial_test(successes, trials, probability, p_value):
     assert binomial_p(successes, trials, probability) == pytest.approx(p_value)
 
 
-def test_only_what_chance_does_not_explain_is_named_the_surest_first() -> None:
+def test_only_what_chance_does_not_explain_is_named_the_surest_first():
     rows = [
         UsageRow(expert="as foretold", by_rules=0.5, by_images=0.53),
         UsageRow(expert="more", by_rules=0.3, by_images=0.5),
@@ -103,7 +103,7 @@ def test_only_what_chance_does_not_explain_is_named_the_surest_first() -> None:
     assert differences(rows, 0) == ()
 
 
-def test_of_many_experts_drawn_by_the_rules_few_boards_name_any() -> None:
+def test_of_many_experts_drawn_by_the_rules_few_boards_name_any():
     draw = np.random.default_rng(0)
     wrong = 0
     for _ in range(25 * THOROUGH):
@@ -121,7 +121,7 @@ def test_of_many_experts_drawn_by_the_rules_few_boards_name_any() -> None:
 
 
 @given(st.lists(st.floats(0, 1), min_size=1).filter(lambda shares: sum(shares) > 0))
-def test_it_rises_ever_slower_to_one(shares: list[float]) -> None:
+def test_it_rises_ever_slower_to_one(shares):
     Random(0).shuffle(shares)
     found = cdf([UsageRow(expert=str(n), by_rules=share) for n, share in enumerate(shares)])
     steps = np.diff([0.0, *found])

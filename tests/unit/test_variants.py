@@ -14,7 +14,7 @@ from coe.helpers.files import DiskFull, FolderLock, alone
 from coe.store import variants
 from coe.store.blob_format import CHUNK, PAGE
 from coe.store.blob_layout import BlobBytes
-from coe.store.manifest import Agreement, Manifest
+from coe.store.manifest import Agreement
 from coe.store.store import Store
 from coe.store.store_reader import MANIFEST
 from coe.variants.fold import Folded
@@ -25,28 +25,28 @@ STATE = {"weight": torch.arange(6.0).reshape(2, 3)}
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     made = Store(tmp_path / "store")
     expert(made)
     return made
 
 
-def expert(store: Store, weights: str = "demo/a") -> Manifest:
+def expert(store, weights="demo/a"):
     return store.put(weights, kind="k", labels=["ok", "bad"], input_size=64, state=STATE)
 
 
-def prepare(store: Store, variant="fp32", *, scale=1.0, weights="demo/a", kind="k", elements=6) -> Manifest:
+def prepare(store, variant="fp32", *, scale=1.0, weights="demo/a", kind="k", elements=6):
     state = {"weight": scale * torch.arange(float(elements))[None]}
     blob = lay_out(Folded(state, ()), variant, kind=kind, labels=2)
     with store.changing(weights) as manifest:
         return variants.put(store, manifest, blob.bytes, agreement=AGREEMENT, escalate_below=0.125)
 
 
-def files(store: Store, weights: str = "demo/a") -> list[str]:
+def files(store, weights="demo/a"):
     return sorted(path.name.partition("-")[0] for path in store.folder(weights).iterdir())
 
 
-def blob(store: Store, variant="fp32", weights="demo/a") -> Path:
+def blob(store, variant="fp32", weights="demo/a"):
     return store.folder(weights) / store.manifest(weights).variants[variant].file
 
 
@@ -100,7 +100,7 @@ def test_blobs_of_the_same_weights_are_shared(store):
     assert store.check("demo/b").variants == original.variants
 
 
-def flipped(raw: bytes, place: int) -> bytes:
+def flipped(raw, place):
     return raw[:place] + bytes([raw[place] ^ 4]) + raw[place + 1 :]
 
 
@@ -208,7 +208,7 @@ def test_a_stop_in_the_middle_of_writing_leaves_nothing(store):
     assert files(store) == ["fp32", MANIFEST, "weights.safetensors"]
 
 
-def test_what_a_kill_left_half_written_is_swept_away_and_a_full_disk_leaves_what_was_there(store) -> None:
+def test_what_a_kill_left_half_written_is_swept_away_and_a_full_disk_leaves_what_was_there(store):
     (store.folder("demo/a") / ".q8-0.blob.safetensors.tmp").write_bytes(b"half")
     for name in ("q8-0.blob", "q8-0.blob.safetensors"):
         (store.folder("demo/a") / name).write_bytes(b"half")
@@ -221,7 +221,7 @@ def test_what_a_kill_left_half_written_is_swept_away_and_a_full_disk_leaves_what
     assert files(store) == ["fp32", MANIFEST, "weights.safetensors"]
 
 
-def test_who_changes_an_expert_is_waited_for_also_by_who_puts_it(store) -> None:
+def test_who_changes_an_expert_is_waited_for_also_by_who_puts_it(store):
     seen = []
 
     def other():

@@ -4,21 +4,17 @@ import os
 import shutil
 from collections import namedtuple
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from killed_at_step import killed_at
-from tiny_line import Call
 
 from coe import config
 from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.store import bodies, kinds
-from coe.store.manifest import Manifest
 from coe.store.reference_reader import EncodedReference
 from coe.store.references import NewReference, References
 from coe.store.store import Store
@@ -30,31 +26,31 @@ DiskUsage = namedtuple("DiskUsage", "total used free")
 
 
 @pytest.fixture(autouse=True)
-def disk_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def disk_with_room(monkeypatch):
     """However full the disk of this machine is."""
     monkeypatch.setattr(shutil, "disk_usage", lambda path: DiskUsage(100, 5, 95))
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     return Store(tmp_path / "store")
 
 
-def put(store: Store, value: float, id: str = ID, **more: Any) -> Manifest:
+def put(store, value, id=ID, **more):
     state = {"weight": torch.full((3,), value)}
     return store.put(id, kind="k", labels=["ok", "bad"], input_size=64, state=state, source=str(value), **more)
 
 
-def value_of(store: Store, id: str = ID) -> float:
+def value_of(store, id=ID):
     store.check(id)
     return float(store.load(id)["weight"][0])
 
 
-def files_of(store: Store, id: str = ID) -> dict[str, int]:
+def files_of(store, id=ID):
     return {str(path.relative_to(store.root)): path.stat().st_size for path in store.root.rglob("*") if path.is_file()}
 
 
-def test_an_expert_that_is_replaced_is_kept_and_comes_back_as_the_next_version(store: Store) -> None:
+def test_an_expert_that_is_replaced_is_kept_and_comes_back_as_the_next_version(store):
     assert put(store, 1).version == 1
     first = store.path(ID).stat().st_ino
     assert [put(store, value).version for value in (2, 3)] == [2, 3]
@@ -67,7 +63,7 @@ def test_an_expert_that_is_replaced_is_kept_and_comes_back_as_the_next_version(s
     assert value_of(store) == 3
 
 
-def test_only_the_newest_versions_are_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_newest_versions_are_kept(store, monkeypatch):
     for value in range(10):
         put(store, value)
     assert store.history(ID).versions() == list(range(10 - config.KEPT_VERSIONS, 10))
@@ -83,7 +79,7 @@ def test_only_the_newest_versions_are_kept(store: Store, monkeypatch: pytest.Mon
     assert store.manifest(ID).version == 13
 
 
-def test_a_restore_that_is_killed_anywhere_leaves_a_whole_expert(tmp_path: Path) -> None:
+def test_a_restore_that_is_killed_anywhere_leaves_a_whole_expert(tmp_path):
     step, was_killed = 0, True
     while was_killed:
         step += 1
@@ -99,7 +95,7 @@ def test_a_restore_that_is_killed_anywhere_leaves_a_whole_expert(tmp_path: Path)
     assert step > 8
 
 
-def test_a_version_that_is_damaged_or_not_there_replaces_nothing(store: Store) -> None:
+def test_a_version_that_is_damaged_or_not_there_replaces_nothing(store):
     for value in (1, 2):
         put(store, value)
     weights = store.history(ID).place(1) / "weights.safetensors"
@@ -114,7 +110,7 @@ def test_a_version_that_is_damaged_or_not_there_replaces_nothing(store: Store) -
     assert (value_of(store), store.manifest(ID).version) == (2, 2)
 
 
-def test_a_damaged_expert_can_be_gone_back_from(store: Store) -> None:
+def test_a_damaged_expert_can_be_gone_back_from(store):
     for value in (1, 2):
         put(store, value)
     (store.folder(ID) / "manifest.json").write_text("{")
@@ -122,8 +118,8 @@ def test_a_damaged_expert_can_be_gone_back_from(store: Store) -> None:
     assert value_of(store) == 1
 
 
-def test_a_file_system_without_links_keeps_copies(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*given: Any, **more: Any) -> None:
+def test_a_file_system_without_links_keeps_copies(store, monkeypatch):
+    def refuse(*given, **more):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
@@ -133,7 +129,7 @@ def test_a_file_system_without_links_keeps_copies(store: Store, monkeypatch: pyt
     assert value_of(store) == 1
 
 
-def test_bodies_of_earlier_versions_stay(store: Store) -> None:
+def test_bodies_of_earlier_versions_stay(store):
     expert = Expert("a", "narrow", ("ok", "bad"), 32, ID)
     state = kinds.resolve("narrow").skeleton(expert).state_dict()
     for id in (ID, "b/b"):
@@ -149,7 +145,7 @@ def test_bodies_of_earlier_versions_stay(store: Store) -> None:
     store.check(ID)
 
 
-def reference(level: int) -> NewReference:
+def reference(level):
     import cv2
 
     image = cv2.imencode(".png", np.full((8, 8, 3), level, np.uint8))[1].tobytes()
@@ -157,7 +153,7 @@ def reference(level: int) -> NewReference:
     return NewReference(EncodedReference(image, spread), 8, 8, 1, source=f"level {level}")
 
 
-def test_a_reference_has_versions_too(store: Store) -> None:
+def test_a_reference_has_versions_too(store):
     references = References(store)
     made = [references.put("b/U1", reference(level)).checksum for level in (10, 20)]
     assert references.restore("b/U1", 1).version == 3
@@ -167,7 +163,7 @@ def test_a_reference_has_versions_too(store: Store) -> None:
         references.restore("b/U1", 9)
 
 
-def test_the_commands_show_restore_and_thin(store: Store, call: Call) -> None:
+def test_the_commands_show_restore_and_thin(store, call):
     for value in (1, 2, 3):
         put(store, value)
     References(store).put("b/U1", reference(10))

@@ -1,14 +1,10 @@
 """The window of a marking, found on pictures of good parts."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from marked_parts import model_file, part
 from PIL import Image
-from tiny_line import Call, Said
 
 from coe.cli import experts_command
 from coe.learn.window_search import grid
@@ -16,7 +12,7 @@ from coe.store.store import Store
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def store(tmp_path_factory):
     from experts.marking import marking
 
     root = tmp_path_factory.mktemp("readers")
@@ -25,7 +21,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def pictures(folder: Path, *texts: str) -> Path:
+def pictures(folder, *texts):
     folder.mkdir()
     for number, text in enumerate(texts):
         # A high picture has few windows as wide as the text.
@@ -35,10 +31,10 @@ def pictures(folder: Path, *texts: str) -> Path:
 
 
 @pytest.fixture
-def show(tmp_path: Path, store: Path, call: Call) -> Callable[..., Said]:
+def show(tmp_path, store, call):
     """Look for a text in pictures of texts, and draw what is found to `window.png`."""
 
-    def run(*texts: str, text: str = "4R7", expert: str = "readers/marking", store: Path = store) -> Said:
+    def run(*texts, text="4R7", expert="readers/marking", store=store):
         words = ("--images", pictures(tmp_path / "good", *texts), "--text", text, "--out", tmp_path / "window.png")
         return call("show", expert, *words, "--store", store, command=experts_command)
 
@@ -46,7 +42,7 @@ def show(tmp_path: Path, store: Path, call: Call) -> Callable[..., Said]:
 
 
 @pytest.mark.slow
-def test_a_window_is_found_and_shown(tmp_path: Path, show: Callable[..., Said]) -> None:
+def test_a_window_is_found_and_shown(tmp_path, show):
     said = show("4R7", "4R7")
     assert said.status == 0
     left, top, width, height = map(float, said.out.partition("window: [")[2].partition("]")[0].split(","))
@@ -58,19 +54,19 @@ def test_a_window_is_found_and_shown(tmp_path: Path, show: Callable[..., Said]) 
 
 
 @pytest.mark.slow
-def test_a_text_that_is_not_in_all_pictures_has_no_window(tmp_path: Path, show: Callable[..., Said]) -> None:
+def test_a_text_that_is_not_in_all_pictures_has_no_window(tmp_path, show):
     assert show("4R7", "103").status == 1
     assert not (tmp_path / "window.png").exists()
 
 
-def test_an_expert_that_does_not_read_is_refused(tmp_path: Path, show: Callable[..., Said]) -> None:
+def test_an_expert_that_does_not_read_is_refused(tmp_path, show):
     state = {"weight": torch.ones(2)}
     Store(tmp_path / "s").put("tiny/body-a", kind="resnet18", labels=("ok", "bad"), input_size=64, state=state)
     said = show("103", text="103", expert="tiny/body-a", store=tmp_path / "s")
     assert (said.status, "tiny/body-a" in said.words) == (2, True)
 
 
-def test_windows_lie_in_the_picture() -> None:
+def test_windows_lie_in_the_picture():
     windows = grid("24C64", 90, 120)
     assert windows
     assert all(left + width <= 1.001 and top + height <= 1.001 for left, top, width, height in windows)

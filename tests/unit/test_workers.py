@@ -45,7 +45,7 @@ def test_several_threads_lose_no_work():
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3), KeyboardInterrupt()])
 def test_what_urgent_work_raises_goes_to_its_future(error):
-    def fail() -> None:
+    def fail():
         raise error
 
     workers = Workers(1, "test")
@@ -57,10 +57,10 @@ def test_what_urgent_work_raises_goes_to_its_future(error):
     assert next_one.result(0) == "done"
 
 
-def test_they_say_how_long_the_longest_work_under_way_takes() -> None:
+def test_they_say_how_long_the_longest_work_under_way_takes():
     workers, go_on, begun = Workers(2, "test"), threading.Event(), threading.Event()
 
-    def work() -> None:
+    def work():
         begun.set()
         go_on.wait(60)
 
@@ -82,7 +82,7 @@ def test_they_say_how_long_the_longest_work_under_way_takes() -> None:
 # The control thread takes what came while it decided all at once
 
 
-def test_events_that_came_meanwhile_are_decided_on_together_and_no_more_than_so_many() -> None:
+def test_events_that_came_meanwhile_are_decided_on_together_and_no_more_than_so_many():
     waiting = Engine.__new__(Engine)
     waiting._queue, waiting._ending = queue.SimpleQueue(), False
     for number in range(engine._MOST_TOGETHER + 3):

@@ -3,19 +3,15 @@
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from coe.board import rules
-from coe.board.rules import Rules
 from coe.errors import ConfigError
-from coe.lab.workloads.workload import TAILS, TASKS, Workload, placement, synthetic, task, with_counts, with_tail
+from coe.lab.workloads.workload import TAILS, TASKS, placement, synthetic, task, with_counts, with_tail
 
 BOARD = """
 board: mouse
@@ -33,11 +29,11 @@ components:
 
 
 @pytest.fixture
-def board(board_file: Callable[[str], Path]) -> Rules:
+def board(board_file):
     return rules.load(board_file(BOARD))
 
 
-def names(work: Workload) -> list[str]:
+def names(work):
     return [arrival.request.component for arrival in work.arrivals]
 
 
@@ -45,7 +41,7 @@ def names(work: Workload) -> list[str]:
     ("name", "board_name", "requests"),
     [("A1", "board_a", 2500), ("A2", "board_a", 3500), ("B1", "board_b", 2500), ("B2", "board_b", 3500)],
 )
-def test_a_task_is_the_papers(name: str, board_name: str, requests: int) -> None:
+def test_a_task_is_the_papers(name, board_name, requests):
     work = task(name)
     assert (work.task, work.order, work.board.board, work.recorded) == (name, "iid", board_name, {})
     assert [arrival.request.id for arrival in work.arrivals] == list(range(requests))
@@ -55,13 +51,13 @@ def test_a_task_is_the_papers(name: str, board_name: str, requests: int) -> None
 
 
 @pytest.mark.parametrize("order", ["iid", "boards"])
-def test_a_seed_is_a_workload(order: str) -> None:
+def test_a_seed_is_a_workload(order):
     first, again, other = (task("A1", order=order, seed=seed, requests=500) for seed in (7, 7, 8))
     assert first.arrivals == again.arrivals
     assert names(first) != names(other)
 
 
-def test_a_seed_is_a_workload_the_same_in_years(board: Rules) -> None:
+def test_a_seed_is_a_workload_the_same_in_years(board):
     assert names(synthetic(board, task="t", requests=8, seed=1)) == [
         "R-1K", "R-2K", "C-1U", "R-1K", "R-1K", "R-1K", "R-1K", "C-1U",
     ]  # fmt: skip
@@ -72,7 +68,7 @@ def test_a_seed_is_a_workload_the_same_in_years(board: Rules) -> None:
     assert hashlib.sha256(of_a.encode()).hexdigest()[:16] == "468c8c525b08e752"
 
 
-def test_iid_draws_by_count(board: Rules) -> None:
+def test_iid_draws_by_count(board):
     drawn = Counter(names(synthetic(board, task="t", requests=20_000)))
     expected = {"R-1K": 12 / 18.4, "C-1U": 3 / 18.4, "R-2K": 3 / 18.4, "0-OHM": 0.4 / 18.4}
     assert set(drawn) == set(expected)  # what is counted 0 never comes
@@ -81,7 +77,7 @@ def test_iid_draws_by_count(board: Rules) -> None:
         assert drawn[name] / 20_000 == pytest.approx(share, abs=five_sigma)
 
 
-def test_boards_come_one_after_another_with_exact_counts_and_parts_named_as_the_camera_comes(board: Rules) -> None:
+def test_boards_come_one_after_another_with_exact_counts_and_parts_named_as_the_camera_comes(board):
     work = synthetic(board, task="t", order="boards", requests=50, every_s=0.5)
     requests = [arrival.request for arrival in work.arrivals]
     boards = [requests[start : start + 19] for start in (0, 19, 38)]
@@ -100,7 +96,7 @@ def test_boards_come_one_after_another_with_exact_counts_and_parts_named_as_the_
     assert {p.component for p in parts if p.refdes[0] == "X"} == {"0-OHM"}
 
 
-def test_parts_of_a_type_are_scattered_in_groups() -> None:
+def test_parts_of_a_type_are_scattered_in_groups():
     order = [part.component for part in placement(rules.load("A"))]
     counts = Counter(order)
     assert counts == {name: round(one.count) for name, one in rules.load("A").components.items()}
@@ -113,7 +109,7 @@ def test_parts_of_a_type_are_scattered_in_groups() -> None:
 
 
 @pytest.mark.parametrize("tail", TAILS)
-def test_a_tail_keeps_the_sum_and_the_ranks(tail: str) -> None:
+def test_a_tail_keeps_the_sum_and_the_ranks(tail):
     before = {name: one.count for name, one in rules.load("B").components.items()}
     after = {name: one.count for name, one in with_tail(rules.load("B"), tail).components.items()}
     assert list(after) == list(before)
@@ -122,7 +118,7 @@ def test_a_tail_keeps_the_sum_and_the_ranks(tail: str) -> None:
         assert after[common] >= after[rare]
 
 
-def test_tails_run_from_flat_to_steep_and_the_narrow_one_has_150_types(board: Rules) -> None:
+def test_tails_run_from_flat_to_steep_and_the_narrow_one_has_150_types(board):
     counts = {
         tail: [round(one.count, 3) for one in with_tail(board, tail).components.values()]
         for tail in ("board", "flat", "steep")
@@ -139,7 +135,7 @@ def test_tails_run_from_flat_to_steep_and_the_narrow_one_has_150_types(board: Ru
     assert counts[0] == pytest.approx(2 * counts[1])
 
 
-def test_a_tail_or_other_counts_change_what_is_likely_to_be_used_and_who_begins_and_no_more(board: Rules) -> None:
+def test_a_tail_or_other_counts_change_what_is_likely_to_be_used_and_who_begins_and_no_more(board):
     flat = with_tail(board, "flat")
     assert board.graph.probability("body") == pytest.approx(12 / 18.4)
     assert flat.graph.probability("body") == pytest.approx(0.25)
@@ -165,7 +161,7 @@ def test_a_tail_or_other_counts_change_what_is_likely_to_be_used_and_who_begins_
         {}, optional=dict.fromkeys(["R-1K", "C-1U", "R-2K", "SPARE"], st.floats(0, 1e6, allow_subnormal=False))
     )
 )
-def test_probability_follows_counts(counts: dict[str, float], board: Rules) -> None:
+def test_probability_follows_counts(counts, board):
     changed = with_counts(board, counts)
     now = {name: one.count for name, one in changed.components.items()}
     assert now == {**{name: one.count for name, one in board.components.items()}, **counts}
@@ -189,6 +185,6 @@ def test_probability_follows_counts(counts: dict[str, float], board: Rules) -> N
         ({"counts": dict.fromkeys(["R-1K", "C-1U", "R-2K", "0-OHM"], 0.0)}, "mouse.* 0"),
     ],
 )
-def test_bad_words_numbers_and_counts_are_named(board: Rules, options: dict[str, Any], says: str) -> None:
+def test_bad_words_numbers_and_counts_are_named(board, options, says):
     with pytest.raises(ConfigError, match=says):
         with_counts(board, **options) if "counts" in options else task(**{"name": "A1", **options})
