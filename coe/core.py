@@ -15,7 +15,12 @@ from coe.helpers.preprocessing import Outputs, Preprocessing
 
 
 class Verdict(StrEnum):
-    """The judgement of a component or a board. The members stand in the order of their severity."""
+    """The judgement of a component or a board. The members stand in the order of their severity.
+
+    Example:
+        >>> print(max(Verdict.OK, Verdict.NG, Verdict.REVIEW, key=lambda verdict: verdict.severity))
+        NG
+    """
 
     OK = "OK"
     REVIEW = "REVIEW"
@@ -140,7 +145,12 @@ class Expert:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One object that a detector saw. `xyxy` are pixels of the original image, with the origin at the top left."""
+    """One object that a detector saw. `xyxy` are pixels of the original image, with the origin at the top left.
+
+    Example:
+        >>> Box("bridge", 0.9, (10.0, 4.0, 22.5, 18.0)).to_dict()
+        {'label': 'bridge', 'score': 0.9, 'xyxy': [10.0, 4.0, 22.5, 18.0]}
+    """
 
     label: str
     score: float
@@ -206,6 +216,11 @@ class Finding:
     `allowed` the patterns that it was compared with. `reference` is the id of the alternate that was taken, where a
     component names several references. `caution` says what may pass whatever the pixels are, as small defects of an
     expert that was taught with few pixels; it changes no verdict.
+
+    Example:
+        >>> box = Box("bridge", 0.9, (10.0, 4.0, 22.5, 18.0))
+        >>> Finding("joint", "fp32", "bridge", 0.9, boxes=(box,)).best_scores()
+        {'bridge': 0.9}
     """
 
     expert: str
@@ -321,6 +336,10 @@ class Request:
 
     `board` is the name of its board, "" where nobody says it. Two boards may use one name for different components, and
     two versions of a board too: `board_key` tells them apart.
+
+    Example:
+        >>> Request(7, "R0402-10K", image="SN1/R7.png", serial="SN1", refdes="R7").name
+        'SN1/R7.png'
     """
 
     id: int
@@ -369,7 +388,12 @@ class Batch:
 
 
 class FailureKind(StrEnum):
-    """Why an image has no verdict, for programs; people read `Failure.reason`."""
+    """Why an image has no verdict, for programs; people read `Failure.reason`.
+
+    Example:
+        >>> FailureKind("damaged").is_of_picture
+        True
+    """
 
     IMAGE = "image"
     """The picture cannot be found, read, decoded or prepared, and no kind below says it more closely."""
@@ -404,7 +428,12 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an image has no verdict: the kind for programs, and the reason as a sentence for people."""
+    """Why an image has no verdict: the kind for programs, and the reason as a sentence for people.
+
+    Example:
+        >>> Failure(FailureKind.DAMAGED, "R7.png ends too early; copy it again").kind
+        <FailureKind.DAMAGED: 'damaged'>
+    """
 
     kind: FailureKind
     reason: str
@@ -416,6 +445,12 @@ class Result:
 
     `latency_s` counts from the time when the request was handed in. `late` results came after the request was due.
     `accepted` names what the board file accepts to pass, without which an OK would be REVIEW.
+
+    Example:
+        >>> with Inspector("demo") as line:
+        ...     result = line.submit("R7.png", "R0402-10K").result()
+        >>> print(result.verdict, result.error, [finding.label for finding in result.findings])
+        OK None ['ok']
     """
 
     request: Request

@@ -11,14 +11,30 @@ from typing import TypeVar
 
 
 class CoeError(Exception):
-    """The base class of all errors that this package raises on purpose."""
+    """The base class of all errors that this package raises on purpose.
+
+    Example:
+        >>> try:
+        ...     line = Inspector("no-such-board")
+        ... except CoeError as error:
+        ...     print(type(error).__name__)
+        RulesError
+    """
 
 
 E = TypeVar("E", bound=CoeError)
 
 
 class ConfigError(CoeError):
-    """An option, a budget, a folder or another setting cannot be used; `option` names a line's option."""
+    """An option, a budget, a folder or another setting cannot be used; `option` names a line's option.
+
+    Example:
+        >>> try:
+        ...     line = Inspector("demo", memory="much")
+        ... except ConfigError as error:
+        ...     print(error.option)
+        memory
+    """
 
     option: str = ""
 
@@ -28,15 +44,37 @@ class TooFewPictures(ConfigError):
 
 
 class RulesError(ConfigError):
-    """A board file cannot be used; the message starts with `file:line:`."""
+    """A board file cannot be used; the message starts with `file:line:`.
+
+    Example:
+        >>> rules_from("board: lamp")
+        Traceback (most recent call last):
+        coe.errors.RulesError: ...
+    """
 
 
 class BoardsClash(ConfigError):
-    """A running line cannot inspect these boards together; a line that is opened with them, or with fewer, may."""
+    """A running line cannot inspect these boards together; a line that is opened with them, or with fewer, may.
+
+    Example:
+        >>> with Inspector("demo") as line:
+        ...     try:
+        ...         line.set_boards(["demo", "first_look"])
+        ...     except BoardsClash:
+        ...         print("close this line, and open one with both boards")
+    """
 
 
 class StoreError(CoeError):
-    """The weights or the manifest of an expert are missing, damaged, or do not fit each other."""
+    """The weights or the manifest of an expert are missing, damaged, or do not fit each other.
+
+    Example:
+        >>> try:
+        ...     Store("store").manifest("line7/R0402")
+        ... except StoreError as error:
+        ...     print(error)
+        no expert 'line7/R0402' in the store store; ...
+    """
 
 
 class NoInt8(StoreError):
@@ -48,7 +86,13 @@ class KindFailed(CoeError):
 
 
 class ImageError(CoeError):
-    """One image cannot be inspected; other images go on. `failure` is the value of its `coe.FailureKind`."""
+    """One image cannot be inspected; other images go on. `failure` is the value of its `coe.FailureKind`.
+
+    Example:
+        >>> draw(result, "gone.png")
+        Traceback (most recent call last):
+        coe.errors.ImageError: ...
+    """
 
     failure = "image"
 
@@ -90,15 +134,44 @@ class DeviceLost(CoeError):
 
 
 class LineFull(CoeError):
-    """The inbox of an `Inspector` with `on_full="raise"` is full."""
+    """The inbox of an `Inspector` with `on_full="raise"` is full.
+
+    Example:
+        >>> with Inspector("demo", on_full="raise") as line:
+        ...     try:
+        ...         future = line.submit("R7.png", "R0402-10K")
+        ...     except LineFull:
+        ...         print("the camera is faster than the line")
+    """
 
 
 class LineClosed(CoeError):
-    """A call to an `Inspector` that is closed or closing, or that was opened before a fork."""
+    """A call to an `Inspector` that is closed or closing, or that was opened before a fork.
+
+    Example:
+        >>> with Inspector("demo") as line:
+        ...     verdict = line.submit("R7.png", "R0402-10K").result().verdict
+        >>> line.submit("R7.png", "R0402-10K")
+        Traceback (most recent call last):
+        coe.errors.LineClosed: ...
+    """
 
 
 class WouldWaitForItself(CoeError):
-    """A thread of a line, say in a callback, called a function that waits for that line: the call would never end."""
+    """A thread of a line, say in a callback, called a function that waits for that line: the call would never end.
+
+    Example:
+        >>> def again(done):  # a callback runs on a thread of the line
+        ...     try:
+        ...         line.submit("R7.png", "R0402-10K").result()
+        ...     except WouldWaitForItself as error:
+        ...         errors.put(type(error).__name__)
+        >>> errors = SimpleQueue()
+        >>> with Inspector("demo") as line:
+        ...     line.submit("R7.png", "R0402-10K").add_done_callback(again)
+        ...     print(errors.get())
+        WouldWaitForItself
+    """
 
 
 def sentence_of(error: BaseException, during: str = "") -> str:

@@ -1,10 +1,4 @@
-"""For tests of decisions, those of a user's policies too: a controller driven in virtual time.
-
-line = VirtualLine(rules_from("..."), {"a": Cost(...)}, pools_of(1, capacity_bytes=100))
-line.arrive(0.0, "R1")
-line.run()
-assert line.log == [(0.0, "cpu0 load a"), (0.4, "cpu0 run a x1"), (0.9, "reply 0 OK")]
-"""
+"""For tests of decisions, those of a user's policies too: a controller driven in virtual time."""
 
 from __future__ import annotations
 
@@ -82,6 +76,18 @@ class VirtualLine:
 
     `parts` are those of the board, or by board key. For a line whose boards change (`change`), `costs` hold the experts
     of all boards.
+
+    Example:
+        >>> board = rules_from(
+        ...     "{board: lamp, experts: {eye: {kind: resnet18, labels: [ok, bad], input: 48, reject: [bad]}}, "
+        ...     "components: {R: {inspect: eye}}}"
+        ... )
+        >>> line = VirtualLine(board, {"eye": Cost(0.1, 0.2, 0.4, 100, 10)}, pools_of(1, capacity_bytes=200))
+        >>> line.arrive(1.0, "R")
+        0
+        >>> line.run()
+        >>> line.log
+        [(0.0, 'cpu0 load eye'), (1.0, 'cpu0 run eye x1'), (1.3, 'reply 0 OK')]
     """
 
     def __init__(  # noqa: PLR0913

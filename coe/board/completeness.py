@@ -30,6 +30,11 @@ class Expected:
     """What each board must show: every part of a list, or so many places of each component.
 
     `by` is the word for it in a summary: `parts`, `placements` or `counts`.
+
+    Example:
+        >>> expected = Expected.of_parts([PlacedPart("R0402", "R7"), PlacedPart("R0402", "R8")])
+        >>> expected.lacking([Request(1, "R0402", refdes="R7")])
+        (PlacedPart(component='R0402', refdes='R8'),)
     """
 
     by: str

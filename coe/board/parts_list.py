@@ -29,7 +29,13 @@ FARTHEST_MM = 10_000.0
 
 @dataclass(frozen=True, slots=True)
 class PlacedPart:
-    """A component on a board: its type and its reference designator."""
+    """A component on a board: its type and its reference designator.
+
+    Example:
+        >>> with Inspector("demo", parts=[PlacedPart("R0402-10K", "R7")]) as line:
+        ...     print(line.submit("R7.png", "R0402-10K", refdes="R7").result().verdict)
+        OK
+    """
 
     component: str
     refdes: str

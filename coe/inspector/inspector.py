@@ -28,8 +28,9 @@ class Inspector(Line):
     """A running line for one board, or for several, which share the memory and the experts that are equal.
 
     Example:
-        with Inspector("demo", memory="150MB") as line:
-            print(line.submit("R7.png", component="R0402-10K", refdes="R7").result().verdict)
+        >>> with Inspector("demo", memory="150MB") as line:
+        ...     print(line.submit("R7.png", component="R0402-10K", refdes="R7").result().verdict)
+        OK
 
     Options that are not given come from this machine's profile (`coe-profile`), or are defaults. `set_boards` changes
     the boards while the line runs. docs/api.md has a table of the options. Errors are raised before any thread starts.

@@ -58,6 +58,12 @@ class Picture:
 
     `reference` is a picture of a good part, for a component whose rules say `reference: given`. `within_s`, `board` and
     `bits` mean the same as for `Inspector.submit`.
+
+    Example:
+        >>> pictures = [Picture("R7.png", "R0402-10K", refdes=refdes) for refdes in ("R7", "R8")]
+        >>> with Inspector("demo") as line:
+        ...     print(sorted(result.request.refdes for result in line.stream(pictures)))
+        ['R7', 'R8']
     """
 
     image: ImageLike

@@ -28,6 +28,10 @@ class Strategy:
     With `single` only the first executor works, with the whole budget. With `cached` host memory that is separate from
     the device's runs no experts: it is a cache between disk and device. Raises ConfigError for an
     unknown policy, for a class that is no policy, and for a policy whose needs the others do not meet.
+
+    Example:
+        >>> Strategy("patient", assign="shared", select="ready", eviction="lru", prefetch="gain").shared
+        True
     """
 
     name: str
