@@ -1,4 +1,4 @@
-"""Opening a foreign `.pt` file, for import alone: a pickle, read with `weights_only=True`.
+"""Opening foreign files of weights, for import alone: a pickle with `weights_only=True`, or a classifier's tensors.
 
 Nothing that a file names is imported. Each name gets an inert stand-in that holds the file's data: the unpickler calls
 what it may call, with arguments from the file, and ultralytics evaluates words of its networks' descriptions.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import pickle
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,8 @@ import torch
 
 from coe.errors import StoreError, list_few
 from coe.store import torch_file
-from coe.store.kinds import Foreign, Layer
+from coe.store.kinds import Foreign, Layer, ModuleKind
 from experts import records
-from experts.ultralytics_facts import labels_of
 
 LEVEL = "/"
 """What stands in the names of tensors between the keys of nested dicts; within one dict names have dots."""
@@ -38,6 +38,16 @@ _DICTS = re.compile(r"collections\.defaultdict|([a-z_]\w*\.)+(\w*Dict|CfgNode)")
 _YOLOV5 = {"Bottleneck", "C3", "DFL", "SPPF", "Concat", "Conv", "Detect", "DetectionModel"}
 """The classes of ultralytics in a checkpoint of a YOLOv5."""
 _TO_ONNX = "; export it as ONNX where it was made, `{command}`, and import that with --kind onnx"
+_EMBEDDER = "resnet.embedder."
+_HUGGING_FACE = {
+    r"resnet\.embedder\.embedder\.convolution": "conv1",
+    r"resnet\.embedder\.embedder\.normalization": "bn1",
+    r"resnet\.encoder\.stages\.(\d)\.layers\.(\d+)\.shortcut\.convolution": "layer{}.{}.downsample.0",
+    r"resnet\.encoder\.stages\.(\d)\.layers\.(\d+)\.shortcut\.normalization": "layer{}.{}.downsample.1",
+    r"resnet\.encoder\.stages\.(\d)\.layers\.(\d+)\.layer\.(\d)\.convolution": "layer{}.{}.conv{}",
+    r"resnet\.encoder\.stages\.(\d)\.layers\.(\d+)\.layer\.(\d)\.normalization": "layer{}.{}.bn{}",
+}
+"""Hugging Face's names of a ResNet's layers; torchvision counts stages and layers of a block from 1."""
 
 
 class StandIn:
@@ -58,17 +68,11 @@ class _Dict:
         return OrderedDict()
 
 
-def _list(*arguments: object) -> list[object]:
-    return []
-
-
-def _stand_ins(names: Iterable[str]) -> list[tuple[Callable[..., Any], str]]:
-    """Return a stand-in for each known name, as torch takes them (`torch.serialization.safe_globals`)."""
-    found: list[tuple[Callable[..., Any], str]] = []
-    for name in filter(_KNOWN.fullmatch, names):
-        own = type(name.rpartition(".")[2], (StandIn,), {})
-        found.append((_Dict if _DICTS.fullmatch(name) else _list if name == "collections.deque" else own, name))
-    return found
+def _stand_in(name: str) -> Callable[..., Any]:
+    """Return what stands in for a class that a file names."""
+    if name == "collections.deque":
+        return lambda *arguments: []
+    return _Dict if _DICTS.fullmatch(name) else type(name.rpartition(".")[2], (StandIn,), {})
 
 
 def read_checkpoint(path: Path) -> Foreign:
@@ -81,7 +85,8 @@ def read_checkpoint(path: Path) -> Foreign:
     if refusal := _another_yolo(named):
         raise StoreError(f"{path}: {refusal}")
     try:
-        with torch.serialization.safe_globals(_stand_ins(named)):  # type: ignore[arg-type]
+        known = [(_stand_in(name), name) for name in filter(_KNOWN.fullmatch, named)]
+        with torch.serialization.safe_globals(known):  # type: ignore[arg-type]
             content = torch_file.load(path)
     except pickle.UnpicklingError as error:
         raise StoreError(f"{path}: refused, {_why(named)}") from error
@@ -92,10 +97,11 @@ def read_checkpoint(path: Path) -> Foreign:
         for prefix, found in _walked(content, "", set()):
             if isinstance(found, dict):
                 state |= {f"{prefix}{name}": value for name, value in found.items()}
-            else:
-                state |= {f"{prefix}{name}": value for name, value in _tensors(found)}
-                layers |= {f"{prefix}{name}": layer for name, layer in _layers(found)}
-                labels = labels_of(vars(found).get("names"), f"{path}: its network") or labels
+                continue
+            labels = records.labels_by_number(vars(found).get("names"), f"{path}: its network") or labels
+            for inside, part in _parts(found, prefix):
+                state |= {f"{inside}{name}": value for name, value in _tensors(part)}
+                layers |= {f"{inside}{name}".removesuffix("."): layer for name, layer in _layers(part)}
     except StoreError as error:
         raise StoreError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from error
     except Exception as error:  # in a network that was put together by hand, anything may be missing or odd
@@ -143,10 +149,10 @@ def _plain_settings(content: Any, depth: int = 0) -> Any:
     }
 
 
-def _parts(network: StandIn) -> Iterator[tuple[str, StandIn]]:
+def _parts(network: StandIn, start: str) -> Iterator[tuple[str, StandIn]]:
     """Yield a network and its parts with their prefixes; a part that occurs twice, or inside itself, comes once."""
     seen: set[int] = set()
-    waiting = [("", network)]
+    waiting = [(start, network)]
     while waiting:
         prefix, part = waiting.pop()
         if id(part) in seen:
@@ -157,23 +163,20 @@ def _parts(network: StandIn) -> Iterator[tuple[str, StandIn]]:
         waiting += reversed([(f"{prefix}{name}.", child) for name, child in children if _is_network(child)])
 
 
-def _tensors(network: StandIn) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield parameters and buffers, by name."""
-    for prefix, part in _parts(network):
-        for kind in ("_parameters", "_buffers"):
-            for name, value in vars(part)[kind].items():
-                if isinstance(value, torch.Tensor) and name not in vars(part).get("_non_persistent_buffers_set", ()):
-                    yield f"{prefix}{name}", value.detach()
+def _tensors(part: StandIn) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield a part's own parameters and buffers, by name."""
+    passing = vars(part).get("_non_persistent_buffers_set", ())
+    for name, value in {**vars(part)["_parameters"], **vars(part)["_buffers"]}.items():
+        if isinstance(value, torch.Tensor) and name not in passing:
+            yield name, value.detach()
 
 
-def _layers(network: StandIn) -> Iterator[tuple[str, Layer]]:
-    """Yield what each part of a network is, by its name."""
-    for prefix, part in _parts(network):
-        plain = {name: value for name, value in vars(part).items() if _is_plain(value)}
-        yield prefix.removesuffix("."), Layer(type(part).__name__, plain)
-        for name, child in vars(part)["_modules"].items():
-            if child is not None and not _is_network(child):  # it computes, and cannot be looked into
-                yield f"{prefix}{name}", Layer(type(child).__name__, {})
+def _layers(part: StandIn) -> Iterator[tuple[str, Layer]]:
+    """Yield what a part is, by "", and what computes in it and cannot be looked into, by name."""
+    yield "", Layer(type(part).__name__, {name: value for name, value in vars(part).items() if _is_plain(value)})
+    for name, child in vars(part)["_modules"].items():
+        if child is not None and not _is_network(child):
+            yield name, Layer(type(child).__name__, {})
 
 
 def _is_plain(value: Any) -> bool:
@@ -203,3 +206,50 @@ def _why(named: frozenset[str]) -> str:
         f"it holds more than weights ({list_few(unknown, 3)}); save the network's `state_dict()` alone with "
         "torch.save, or export it as ONNX or safetensors, and import that"
     )
+
+
+# Weights of a classifier, by torchvision's names
+
+
+def read_classifier(kind: ModuleKind, activation: str, path: Path, foreign: Foreign | None) -> Foreign:
+    """Return what a file of a classifier's weights holds, and what its training and the records beside it say.
+
+    `activation` is the kind's, and `foreign` the content, None for a file that torch saved. Raises StoreError, also for
+    another network's weights.
+    """
+    foreign = foreign or read_checkpoint(path)
+    beside, contents, remarks = records.of_files(path)
+    differs = records.another_network({**foreign.settings, **contents})
+    if others := [f"{name} = {value}" for name, value in differs.items() if value != activation]:
+        raise StoreError(
+            f"{path}: its network has {list_few(others)}, and {kind.name} computes something else with its tensors; "
+            "export it as ONNX and import that with --kind onnx"
+        )
+    own = records.Record(foreign.labels, foreign.input_size, foreign.seen, foreign.unsaid).beside(beside)
+    return replace(
+        foreign,
+        state=_renamed(foreign.state),
+        labels=own.labels,
+        input_size=own.input_size,
+        seen=own.seen,
+        unsaid=own.unsaid,
+        remarks=(*foreign.remarks, *remarks),
+    )
+
+
+def _renamed(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return Hugging Face's tensors by torchvision's names, and a last layer behind a Dropout as the last."""
+    if any(_EMBEDDER in name for name in state):
+        return {_torchvision_name(name): value for name, value in state.items()}
+    behind = {name for name in state if re.search(r"(?<![^./])fc\.\d", name)}
+    if {name.rpartition("fc.")[2] for name in behind} != {"1.weight", "1.bias"}:
+        return state
+    return {name.replace("fc.1.", "fc.") if name in behind else name: value for name, value in state.items()}
+
+
+def _torchvision_name(name: str) -> str:
+    for theirs, ours in _HUGGING_FACE.items():
+        if (found := re.search(theirs, name)) is not None:
+            numbers = [int(one) + (place != 1) for place, one in enumerate(found.groups())]
+            return f"{name[: found.start()]}{ours.format(*numbers)}{name[found.end() :]}"
+    return re.sub(r"(?<![^./])classifier\.1\.", "fc.", name)

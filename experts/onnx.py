@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from coe.helpers import regular
 from coe.helpers.preprocessing import NORMALIZATIONS, Outputs, Preprocessing
 from coe.runtime.onnx_network import library_version, open_session
 from coe.store.kinds import ExpertInput, FileKind, Foreign, Image, Unsaid
-from experts import onnx_forms, onnx_grids, onnx_outputs, records, ultralytics_facts
+from experts import onnx_forms, onnx_outputs
 from experts.findings import Cut, classified, detected
 from experts.geometry import fitted_image
 from experts.onnx_forms import Entry
@@ -27,31 +27,12 @@ from experts.onnx_forms import Entry
 if TYPE_CHECKING:
     import onnx as onnx_model
 
-_IMAGENET = NORMALIZATIONS["imagenet"]
-_USUAL = 224
-"""The side of a picture for a model of open sides, in pixels."""
-_OF_SCORES = 2
-"""The rank of a classifier's output."""
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """The shapes that a model file states; None for an open size.
-
-    `rank` is that of its first output of scores or boxes: a table for each picture, or a row; else of its first output.
-    """
-
-    input_size: int | None
-    batch: int | None
-    rank: int
-
 
 class Onnx(FileKind):
     """Models with one image input (n, 3, H, W) or (n, H, W, 3) RGB whose batch is open or 1.
 
-    `coe.helpers.preprocessing.Outputs` says what a model may return. Its meaning is decided when a model is imported;
-    for an expert whose manifest does not hold it, when the model is opened. An input of type uint8 gets the pixels as
-    they are; without a manifest that says more, a classifier's input is normalised as ImageNet's.
+    `coe.helpers.preprocessing.Outputs` says what a model may return; its meaning is decided when a model is imported.
+    An input of type uint8 gets the pixels as they are.
     """
 
     name = "onnx"
@@ -68,12 +49,9 @@ class Onnx(FileKind):
         from experts import onnx_reading
 
         session = _Session(path, 1)
-        described = session.description
-        is_classifier, shape = described.rank == _OF_SCORES and not session.runs_alone, session.shape
-        columns = shape[-1] or 0 if is_classifier and len(shape) == _OF_SCORES else 0
-        return onnx_reading.read(
-            path, session.metadata, session.entry, session.labels, columns=columns, is_classifier=is_classifier
-        )
+        shape = session.shape
+        columns = shape[-1] or 0 if session.is_classifier and len(shape) == len(("n", "labels")) else 0
+        return onnx_reading.read(path, session.metadata, session.entry, columns, is_classifier=session.is_classifier)
 
     def bundled(self, path: Path, work: Path) -> Path:
         """Take weights in other files into one file; raises StoreError."""
@@ -86,24 +64,29 @@ class Onnx(FileKind):
         from experts import onnx_reading
 
         onnx_reading.check_portable(path)
-        session = self._opened(_Session(path, 1), path, expert, settled=True)
+        session = self._opened(_Session(path, 1), path, expert)
         if session.takes_bytes and (session.mean, session.deviation) != NORMALIZATIONS["0..255"]:
             raise StoreError(f"{path}: the model takes bytes, 0 to 255, and normalises itself; leave --normalize out")
         ask = partial(session.answers, expert.input_size)
         answers = onnx_outputs.answered(path, ask)
-        means = _decided(session, path, expert, expert.outputs or Outputs(), answers)
-        answer = answers[means.name]
-        onnx_outputs.check_steady(path, answer, ask()[means.name])
-        if means.layout == "scores":
-            onnx_outputs.check_alone(path, answer, ask(alone=True)[means.name])
+        record, _ = onnx_reading.recorded(path, session.metadata, is_classifier=session.is_classifier)
+        asked = {name: value for name, value in (expert.outputs or Outputs()) if value}
+        said = record.outputs.model_copy(update=asked)
+        gives_logits = record.gives_logits and session.is_classifier
+        try:
+            means = onnx_outputs.decide(answers, expert, said, record.layouts, gives_logits=gives_logits)
+        except Unsaid:
+            raise
+        except StoreError as error:
+            raise StoreError(f"{path}: {error}") from error
+        alone = ask(alone=True)[means.name] if means.layout == "scores" else None
+        onnx_outputs.check_steady(path, answers[means.name], ask()[means.name], alone)
         return means
 
     def network(self, path: Path, expert: Expert) -> onnx_model.ModelProto:
         """Return the model with its normalisation inside; raises StoreError for one that cannot be quantised."""
         from experts.onnx_pixels import taking_pixels
 
-        if expert.outputs is None:
-            raise StoreError("nobody has said what its outputs mean; import it again (coe-experts import)")
         session = self.open(path, expert, 1)
         if not session.is_one_table:
             raise NoInt8("it takes grey or oblong pictures, or its table is made of several outputs")
@@ -113,43 +96,38 @@ class Onnx(FileKind):
 
     def open(self, path: Path, expert: Expert, threads: int) -> _Session:
         """Open a model; raises StoreError if it cannot be read, or takes images of another size than the expert's."""
-        return self._opened(_Session(path, threads), path, expert)
+        return self._meant(_Session(path, threads), path, expert)
 
     def open_bytes(self, weights: bytes, path: Path, expert: Expert, threads: int) -> _Session:
-        return self._opened(_Session(path, threads, weights), path, expert)
+        return self._meant(_Session(path, threads, weights), path, expert)
 
-    def _opened(self, session: _Session, path: Path, expert: Expert, *, settled: bool = False) -> _Session:
-        size = session.description.input_size
-        if size is not None and size != expert.input_size:
+    def _meant(self, session: _Session, path: Path, expert: Expert) -> _Session:
+        if expert.outputs is None:
+            raise StoreError(f"{path}: nobody has said what its outputs mean; import it again (coe-experts import)")
+        session.means = expert.outputs
+        return self._opened(session, path, expert)
+
+    def _opened(self, session: _Session, path: Path, expert: Expert) -> _Session:
+        if session.entry.size not in (None, size := expert.input_size):
             raise StoreError(
-                f"{path}: the model takes images of {size} pixels, expert '{expert.id}' has {expert.input_size}; "
-                f"write 'input: {size}' in the rules"
+                f"{path}: the model takes images of {session.entry.size} pixels, expert '{expert.id}' has {size}; "
+                f"write 'input: {session.entry.size}' in the rules"
             )
-        normalization = _IMAGENET if session.description.rank == _OF_SCORES else NORMALIZATIONS["0..1"]
-        session.mean, session.deviation = expert.preprocessing.normalization if expert.preprocessing else normalization
-        if not settled:
-            session.means = expert.outputs or _settled(session, path, expert)
+        session.mean, session.deviation = (expert.preprocessing or self.preprocessing).normalization
         return session
 
     def postprocess(self, outputs: NDArray[Any], prepared: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
         """Turn the model's first output into findings; raises StoreError if its shape does not fit the labels."""
-        values, count = np.asarray(outputs, dtype=np.float32), len(expert.labels)
-        means = expert.outputs or getattr(outputs, "means", None) or Outputs()
+        values, count, means = np.asarray(outputs, dtype=np.float32), len(expert.labels), expert.outputs or Outputs()
         if means.layout is None or not onnx_outputs.may_fit(values.shape, means.layout, count, means.name):
             raise StoreError(f"the model of expert '{expert.id}' returns {values.shape}; {onnx_outputs.needed(count)}")
         if means.layout == "scores":
             return classified(
                 onnx_outputs.probabilities(torch.from_numpy(values), means.activation or "none", count), expert
             )
-        candidates = onnx_grids.candidates(values, means, expert)
-        cut = replace(self.cut, overlap=1.0) if onnx_grids.are_chosen(values, means, expert) else self.cut
+        candidates = onnx_outputs.candidates(values, means, expert)
+        cut = replace(self.cut, overlap=1.0) if onnx_outputs.are_chosen(values, means, expert) else self.cut
         return detected(candidates, prepared, expert, cut)
-
-
-class _Answer(np.ndarray[Any, Any]):
-    """The numbers of one output, and what they mean."""
-
-    means: Outputs
 
 
 class _Session:
@@ -168,9 +146,7 @@ class _Session:
             raise StoreError(f"{path}: {_refusal(path, first_line(error), library_version())}") from error
         self._outputs = self._session.get_outputs()
         self.entry = Entry.of(path, self._session.get_inputs())
-        self.runs_alone = onnx_forms.chooses(self._outputs)
-        rank = onnx_forms.rank_of(self._outputs, self.entry)
-        self.description = Description(self.entry.size, self.entry.batch, rank)
+        self.is_classifier = onnx_forms.is_classifier(self._outputs, self.entry)
         self.shape = tuple(size if isinstance(size, int) else None for size in self._outputs[0].shape)
         self.takes_bytes = self.entry.kind == "tensor(uint8)"
         self.metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map
@@ -191,9 +167,7 @@ class _Session:
         """Return the output that counts for images (n, 3, S, S) uint8."""
         name = self.means.name
         parts = self._run(images, onnx_forms.parts_of(name, [one.name for one in self._outputs]))
-        answer = np.asarray(_joined([onnx_forms.table_of(name, raw, count) for count, raw in parts])).view(_Answer)
-        answer.means = self.means
-        return answer
+        return np.asarray(_joined([onnx_forms.table_of(name, raw, count) for count, raw in parts]))
 
     def answers(self, size: int, *, alone: bool = False) -> dict[str, Any]:
         """Return outputs, and tables made of them, for the test pictures, by name; each runs by itself if `alone`."""
@@ -204,20 +178,10 @@ class _Session:
         made = {name: _joined([onnx_forms.table_of(name, one, count) for count, one in parts]) for name in tables}
         return made if count_alone else raw | made
 
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The labels of a map of scores by label; none without such a map."""
-        maps = [one.name for one in self._outputs if one.type.startswith("seq(map(string")]
-        if not maps:
-            return ()
-        ((_, raw),) = self._run(onnx_outputs.pictures(self.entry.size or _USUAL)[:1], maps[:1])
-        return tuple(raw[maps[0]][0])
-
     def _run(self, images: Image, names: Sequence[str], *, alone: bool = False) -> list[tuple[int, dict[str, Any]]]:
         """Return how many pictures each run had, and the outputs of these names."""
         values = self._values(images)
-        one_by_one = alone or self.runs_alone or not self.entry.has_batch
-        step = 1 if one_by_one else self.entry.batch or len(values)
+        step = 1 if alone or not self.entry.has_batch else self.entry.batch or len(values)
         chunks = [values[start : start + step] for start in range(0, len(values), step)]
         return [
             (len(one), dict(zip(names, self._session.run(names, self.entry.given(one)), strict=True))) for one in chunks
@@ -246,34 +210,6 @@ def _refusal(path: Path, reason: str, version: str) -> str:
         f"not an ONNX model that can be run with the weights in this one file ({reason}); if another program made it, "
         "export the network as ONNX there, in float32"
     )
-
-
-def _decided(session: _Session, path: Path, expert: Expert, asked: Outputs, answers: Mapping[str, Any]) -> Outputs:
-    stated = ultralytics_facts.stated(session.metadata, str(path))
-    said = asked.model_copy(update={"layout": asked.layout or stated.layout})
-    if asked.activation is None and stated.task == "classify":  # ultralytics' exports end with a softmax
-        said = said.model_copy(update={"activation": "none"})
-    try:
-        try:
-            return onnx_outputs.decide(answers, expert, said, stated.layouts)
-        except Unsaid as error:
-            # Classifiers of Hugging Face, timm and the YOLOv5 repository give logits, unless they give probabilities.
-            is_known = stated.labels is not None or "config.json" in records.of_files(path)[1]
-            if error.missing.keys() != {"activation"} or session.description.rank != _OF_SCORES or not is_known:
-                raise
-            return onnx_outputs.decide(answers, expert, said.model_copy(update={"activation": "softmax"}))
-    except Unsaid:
-        raise
-    except StoreError as error:
-        raise StoreError(f"{path}: {error}") from error
-
-
-def _settled(session: _Session, path: Path, expert: Expert) -> Outputs:
-    """Decide for an expert whose manifest does not say what its outputs mean; raises StoreError if it stays open."""
-    try:
-        return _decided(session, path, expert, Outputs(), session.answers(expert.input_size))
-    except Unsaid as error:
-        raise StoreError(f"{path}: nobody has said {error}; import it again (coe-experts import)") from error
 
 
 def _joined(parts: list[Any]) -> Any:

@@ -7,42 +7,31 @@ model, and no more is read than the files hold. A model that normalises pixels i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.inliner
 from numpy.typing import NDArray
+from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
 
 from coe.errors import StoreError, first_line, list_few
 from coe.helpers import regular
 from coe.helpers.preprocessing import NORMALIZATIONS
 from coe.store.kinds import Foreign
-from experts import records, ultralytics_facts
+from experts import records
 from experts.onnx_forms import Entry
 from experts.records import Record
 
 MOST_BYTES = (1 << 31) - 1
 """A model is a message of protobuf, which holds no more."""
-_PASSED = frozenset(
-    [
-        "Cast",
-        "Concat",
-        "DequantizeLinear",
-        "Flatten",
-        "Gather",
-        "Identity",
-        "Pad",
-        "QuantizeLinear",
-        "Reshape",
-        "Resize",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-        "Upsample",
-    ]
-)
+_PASSING = """
+Cast Concat DequantizeLinear Flatten Gather Identity Pad QuantizeLinear Reshape Resize Slice Split Squeeze Transpose
+Unsqueeze Upsample
+"""
+_PASSED = frozenset(_PASSING.split())
 """Operators that change where numbers stand, or how they are written, and no number."""
 _NOT_READ = frozenset({"Shape", "Size"})
 """Operators that read no number."""
@@ -61,30 +50,25 @@ _NEARLY = 0.015
 """By so much the means that people use for ImageNet's pictures differ."""
 
 
-def bundled(path: Path, work: Path) -> Path:
-    """Return a model file that needs no other: `path`, or a copy in `work`; raises StoreError."""
-    whole = _bundled(path, work)
-    if whole != path:
-        records.copied(path, work)
-    return whole
+def recorded(path: Path, metadata: Mapping[str, str], *, is_classifier: bool) -> tuple[Record, tuple[str, ...]]:
+    """Return what a model, its metadata and the records beside it say, with sentences on these; raises StoreError."""
+    own = records.ultralytics(metadata, str(path), is_classifier=is_classifier)
+    beside, _, remarks = records.of_files(path)
+    if own.seen:  # all that its networks see
+        return own.beside(Record(beside.labels)), remarks
+    graph = onnx.inliner.inline_local_functions(onnx.load_model(path, load_external_data=False)).graph
+    found = Record(seen=normalised(graph)).beside(records.openvino(metadata)).beside(beside)
+    return replace(
+        found, outputs=own.outputs, layouts=own.layouts, gives_logits=found.gives_logits or own.gives_logits
+    ), remarks
 
 
-def read(
-    path: Path, metadata: Mapping[str, str], entry: Entry, labels: Sequence[str], *, columns: int, is_classifier: bool
-) -> Foreign:
-    """Return what a model, its metadata and the records beside it say of its labels and pictures; raises StoreError.
+def read(path: Path, metadata: Mapping[str, str], entry: Entry, columns: int, *, is_classifier: bool) -> Foreign:
+    """Return what is recorded of a model's labels and pictures; raises StoreError.
 
-    `labels` are those of a map of scores that it gives, if any; a classifier has `columns` (or 0).
+    A classifier has `columns` scores, 0 for an open number.
     """
-    stated = ultralytics_facts.stated(metadata, str(path))
-    graph = graph_of(path)
-    known = stated.seen(is_classifier)
-    found, _, remarks = records.of_files(path)
-    if known is not None:
-        found = Record(stated.labels, stated.input_size, dict(known)).beside(Record(found.labels))
-    else:
-        own = Record(records.labels_of(labels), None, normalised(graph))
-        found = own.beside(records.openvino(metadata)).beside(found)
+    found, remarks = recorded(path, metadata, is_classifier=is_classifier)
     seen = dict(found.seen)
     if entry.sides is not None:
         seen["sides"] = entry.sides
@@ -103,8 +87,6 @@ def check_portable(path: Path) -> None:
 
     Its weights lie in blocks as wide as the registers of that processor; on another one it may say something else.
     """
-    import onnx
-
     with regular.opened(path) as file:
         is_saved = regular.read_at(file, 8, 0)[4:] == b"ORTM"
     domains = () if is_saved else (node.domain for node in onnx.load_model(path, load_external_data=False).graph.node)
@@ -114,24 +96,14 @@ def check_portable(path: Path) -> None:
         )
 
 
-def graph_of(path: Path) -> Any:
-    """Return the graph of a model that was opened before, its functions inlined; other files are not read."""
-    import onnx.inliner
-
-    return onnx.inliner.inline_local_functions(onnx.load_model(path, load_external_data=False)).graph
-
-
 # Weights in other files
 
 
-def _bundled(path: Path, folder: Path) -> Path:
-    """Return a model file with all of its weights: `path`, or a copy in `folder` with the weights of other files.
+def bundled(path: Path, work: Path) -> Path:
+    """Return a model file that needs no other: `path`, or a copy in `work` with the weights of other files.
 
     Raises StoreError if such a file is missing, lies elsewhere, or is shorter than the model says.
     """
-    import onnx
-    from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
-
     try:
         if not 0 < path.stat().st_size <= MOST_BYTES:
             return path  # onnxruntime says what is wrong with it
@@ -146,7 +118,7 @@ def _bundled(path: Path, folder: Path) -> Path:
     try:
         _check_sizes(path, [ExternalDataInfo(tensor) for tensor in outside])
         load_external_data_for_model(model, str(path.parent))  # refuses files that lie elsewhere, or are too short
-        onnx.save_model(model, folder / path.name)
+        onnx.save_model(model, work / path.name)
     except StoreError:
         raise
     except Exception as error:  # the library raises several classes for files that are missing, elsewhere, or odd
@@ -154,7 +126,8 @@ def _bundled(path: Path, folder: Path) -> Path:
             f"{path}: the files with its weights cannot be read ({first_line(error):.300}); copy what the exporter "
             "wrote into one folder, whole"
         ) from error
-    return folder / path.name
+    records.copied(path, work)
+    return work / path.name
 
 
 def _check_sizes(path: Path, places: Sequence[Any]) -> None:
@@ -202,33 +175,11 @@ def _of_nodes(nodes: Any) -> Iterator[Any]:
 # What the first arithmetic says of pixels
 
 
-class Tensors:
-    """The tensors of a graph: the operators that compute them and the constants by name, and the inputs."""
-
-    def __init__(self, graph: Any) -> None:
-        self.makers = {name: node for node in graph.node for name in node.output}
-        self.constants = {one.name: one for one in graph.initializer}
-        self.inputs = [one for one in graph.input if one.name not in self.constants]
-
-    def numbers(self, name: str) -> NDArray[Any] | None:
-        """Return the values of a constant, also of one that an operator writes; None for others and in other files."""
-        import onnx
-
-        if (constant := self.constants.get(name)) is None:
-            node = self.makers.get(name)
-            if node is None or node.op_type not in ("Constant", "ConstantOfShape") or not node.attribute:
-                return None
-            constant = onnx.helper.get_attribute_value(node.attribute[0])
-        if not isinstance(constant, onnx.TensorProto):
-            return np.asarray(constant)
-        is_elsewhere = constant.data_location == onnx.TensorProto.EXTERNAL
-        return None if is_elsewhere else np.asarray(onnx.numpy_helper.to_array(constant))
-
-
-def normalised(graph: Any) -> dict[str, Any]:
+def normalised(graph: onnx.GraphProto) -> dict[str, Any]:
     """Return the fields of `Preprocessing` that the first arithmetic of a model leaves no choice of."""
-    tensors = Tensors(graph)
-    names = {one.name for one in tensors.inputs[:1]}
+    constants = {one.name: one for one in graph.initializer}
+    makers = {name: node for node in graph.node for name in node.output}
+    names = {one.name for one in [one for one in graph.input if one.name not in constants][:1]}
     ordered = True
     for _ in range(_MOST_PASSED):
         readers = [node for node in graph.node if names.intersection(node.input) and node.op_type not in _NOT_READ]
@@ -236,10 +187,10 @@ def normalised(graph: Any) -> dict[str, Any]:
             break
         if not all(node.op_type in _PASSED for node in readers):
             node, *others = readers
-            constants = [_constant(name, tensors) for name in node.input if name not in names]
-            numbers = [np.asarray(one, np.float64) for one in constants if one is not None]
+            beside = [_constant(name, makers, constants) for name in node.input if name not in names]
+            numbers = [np.asarray(one, np.float64) for one in beside if one is not None]
             is_first = node.input[0] in names or node.op_type in ("Mul", "Add")
-            if others or not is_first or not numbers or len(numbers) < len(constants):
+            if others or not is_first or not numbers or len(numbers) < len(beside):
                 break
             if not _changes_nothing(node.op_type, numbers[0]):
                 return _fields(node.op_type, numbers, ordered=ordered)
@@ -248,12 +199,18 @@ def normalised(graph: Any) -> dict[str, Any]:
     return {}
 
 
-def _constant(name: str, tensors: Tensors) -> NDArray[Any] | None:
-    """Return a constant by its name, also one that the model writes in another form first; None for no numbers."""
-    while (node := tensors.makers.get(name)) is not None and node.op_type in _PASSED and node.input:
+def _constant(name: str, makers: Mapping[str, Any], constants: Mapping[str, Any]) -> NDArray[Any] | None:
+    """Return the numbers of a constant, also of one that operators write; None for others, and for one elsewhere."""
+    while (node := makers.get(name)) is not None and node.op_type in _PASSED and node.input:
         name = node.input[0]
-    values = tensors.numbers(name)
-    return values if values is not None and values.size and values.dtype.kind in "fiu" else None
+    value = constants.get(name)
+    if value is None and node is not None and node.op_type in ("Constant", "ConstantOfShape") and node.attribute:
+        value = onnx.helper.get_attribute_value(node.attribute[0])
+    if isinstance(value, onnx.TensorProto):
+        is_elsewhere = value.data_location == onnx.TensorProto.EXTERNAL
+        value = None if is_elsewhere else onnx.numpy_helper.to_array(value)
+    values = np.asarray(value)
+    return values if values.size and values.dtype.kind in "fiu" else None
 
 
 def _changes_nothing(operator: str, first: NDArray[np.float64]) -> bool:

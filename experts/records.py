@@ -1,6 +1,7 @@
-"""What known programs record of the classifiers that they save: one function for each, plain data in, a `Record` out.
+"""What known programs record of the models that they save: one function for each, plain data in, a `Record` out.
 
-What a program does not record, or records of pictures in a way that is not done here, is asked for.
+What a program does not record, or records of pictures in a way that is not done here, is asked for. Nothing is imported
+from these programs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,27 @@ import yaml
 
 from coe.errors import StoreError, readable
 from coe.helpers import regular
-from coe.helpers.preprocessing import NORMALIZATIONS
+from coe.helpers.preprocessing import NORMALIZATIONS, Layout, Outputs, Preprocessing
 
 _MOST_BYTES = 1 << 20
 _DEEPEST = 8
+_NOTHING = Outputs()
 _LARGEST = 1 << 16
 """No side of a picture has more pixels."""
-_FILES = {"config.json", "preprocessor_config.json", "args.yaml", "pipeline.json"}
-"""What Hugging Face's programs, timm and MMDeploy write beside a model."""
+LETTERBOX = Preprocessing(interpolation="bilinear")
+"""What ultralytics' detectors and those of the YOLOv5 repository are trained on."""
+_CENTRE = Preprocessing(resize="center-crop", interpolation="bilinear-antialias")
+"""What ultralytics' classifiers are trained on."""
+_MEAN, _DEVIATION = NORMALIZATIONS["imagenet"]
+_LEGACY_CENTRE = _CENTRE.model_copy(update={"interpolation": "bilinear", "mean": _MEAN, "std": _DEVIATION})
+"""What the classifiers of the YOLOv5 repository are trained on."""
 _WEIGHTS = re.compile(r"(pytorch_)?(.+?)(_(quantized|optimized|simplified|fp16|u?int8|q4\w*))?\.", re.IGNORECASE)
 _ENDINGS = (".safetensors", ".pth.tar", ".pth", ".pt", ".ckpt", ".onnx", ".bin")
 _ANTIALIASED = {"bilinear": "bilinear-antialias", "bicubic": "bicubic-antialias"}
 _OF_PILLOW = {2: "bilinear-antialias", 3: "bicubic-antialias"}
 _CROPS = {"center": "center-crop", "squash": "stretch", "border": "letterbox"}
 """timm's words for `Preprocessing.resize`; its `border` pads with the mean."""
+_OF_OPENVINO = {"standard": "stretch", "crop": "center-crop", "fit_to_window_letterbox": "letterbox"}
 _OTHER_STEPS = re.compile(
     r"do_(?!(resize|rescale|normalize|center_crop|convert_rgb|reduce_labels|convert_annotations)$)\w+|rescale_offset"
     r"|include_top|crop_to_patches|resize_short|max_patches|max_size|tile_size"
@@ -40,8 +48,6 @@ _OTHER_STEPS = re.compile(
 """Keys of Hugging Face's steps that nothing here does, such as padding to a square."""
 _SQUARE_FROM = 384
 """From so many pixels on, Hugging Face's ConvNeXt cuts nothing off."""
-_FORMS_ALONE = re.compile(r"(Load|Pack|Collect|ImageToTensor|ToTensor|Normalize|DefaultFormatBundle)\w*")
-"""OpenMMLab's steps that change the form of pixels alone."""
 _SETTINGS = (
     "downsample_in_bottleneck",
     "downsample_in_first_stage",
@@ -61,22 +67,32 @@ _CLASS = re.compile(r"(\w+)\W*(\(.*)?$")
 class Record:
     """What a program recorded: labels in the order of the outputs, input size in pixels, fields of `Preprocessing`.
 
-    `unsaid` says of fields why what is recorded is not done here.
+    `unsaid` says of fields why what is recorded is not done here. `outputs` is what is said of the outputs, `layouts`
+    those that the program's detectors may have (() for any), and `gives_logits` whether its classifiers do, unless
+    their scores are probabilities.
     """
 
     labels: tuple[str, ...] | None = None
     input_size: int | None = None
     seen: Mapping[str, Any] = field(default_factory=dict)
     unsaid: Mapping[str, str] = field(default_factory=dict)
+    outputs: Outputs = _NOTHING
+    layouts: tuple[Layout, ...] = ()
+    gives_logits: bool = False
 
     def beside(self, other: Record) -> Record:
-        """Return this record with what only another one says."""
-        return Record(
-            self.labels or other.labels,
-            self.input_size or other.input_size,
-            {**other.seen, **self.seen},
-            {name: why for name, why in {**other.unsaid, **self.unsaid}.items() if name not in self.seen},
+        """Return this record with what only another one says of labels and pictures."""
+        return replace(
+            self,
+            labels=self.labels or other.labels,
+            input_size=self.input_size or other.input_size,
+            seen={**other.seen, **self.seen},
+            unsaid={name: why for name, why in {**other.unsaid, **self.unsaid}.items() if name not in self.seen},
+            gives_logits=self.gives_logits or other.gives_logits,
         )
+
+
+# Where records lie: in a checkpoint, in the metadata of an ONNX model, in files beside it
 
 
 def of_checkpoint(content: Mapping[Any, Any]) -> Record:
@@ -86,27 +102,10 @@ def of_checkpoint(content: Mapping[Any, Any]) -> Record:
     if isinstance(arguments, dict):
         found = torchvision(arguments) if "val_crop_size" in arguments else timm(arguments)
     if isinstance(meta, dict):
-        classes = meta.get("CLASSES") or _at(meta, "dataset_meta", "classes")
-        text = meta.get("cfg")
-        settings = configuration(text) if isinstance(text, str) else None
-        found = found.beside(openmmlab(settings or {})).beside(Record(labels_of(classes)))
+        dataset = meta.get("dataset_meta")
+        classes = meta.get("CLASSES") or (dataset.get("classes") if isinstance(dataset, dict) else None)
+        found = found.beside(openmmlab(configuration(meta.get("cfg")))).beside(Record(labels_of(classes)))
     return found
-
-
-def files_beside(path: Path) -> list[Path]:
-    """Return the records beside a file of weights; none where they may belong to another one.
-
-    They count beside the only file of weights in its folder, or where all of these are forms of one, such as
-    `model.safetensors` and `model_fp16.onnx`.
-    """
-    # Hugging Face keeps ONNX in a folder of that name, beside what it says of the model.
-    folders = [path.parent, *([path.parent.parent] if path.parent.name == "onnx" else [])]
-    try:
-        files = [folder / name for folder in folders for name in sorted(regular.names(folder))]
-    except OSError:
-        return []
-    forms = [_WEIGHTS.match(file.name) for file in files if file.name.lower().endswith(_ENDINGS)]
-    return [] if len({form[2] for form in forms if form}) > 1 else [file for file in files if file.name in _FILES]
 
 
 def of_files(path: Path) -> tuple[Record, dict[str, Any], tuple[str, ...]]:
@@ -123,9 +122,25 @@ def of_files(path: Path) -> tuple[Record, dict[str, Any], tuple[str, ...]]:
             raise StoreError(f"{file}: cannot be read ({type(error).__name__}); mend it, or move it away") from error
         if isinstance(content, dict):
             contents[file.name] = content
-            found = found.beside(_of_file(file.name, content))
-    says = found != Record()
+            found = found.beside(_OF_FILES[file.name](content))
+    says = found != Record(gives_logits=found.gives_logits)
     return found, contents, (f"took what {', '.join(contents)} beside it says",) if says else ()
+
+
+def files_beside(path: Path) -> list[Path]:
+    """Return the records beside a file of weights; none where they may belong to another one.
+
+    They count beside the only file of weights in its folder, or where all of these are forms of one, such as
+    `model.safetensors` and `model_fp16.onnx`.
+    """
+    # Hugging Face keeps ONNX in a folder of that name, beside what it says of the model.
+    folders = [path.parent, *([path.parent.parent] if path.parent.name == "onnx" else [])]
+    try:
+        files = [folder / name for folder in folders for name in sorted(regular.names(folder))]
+    except OSError:
+        return []
+    forms = [_WEIGHTS.match(file.name) for file in files if file.name.lower().endswith(_ENDINGS)]
+    return [] if len({form[2] for form in forms if form}) > 1 else [file for file in files if file.name in _OF_FILES]
 
 
 def copied(path: Path, folder: Path) -> None:
@@ -135,17 +150,44 @@ def copied(path: Path, folder: Path) -> None:
             shutil.copyfile(file, folder / file.name)
 
 
-def _of_file(name: str, content: Mapping[str, Any]) -> Record:
-    match name:
-        case "config.json":
-            own = content.get("pretrained_cfg")
-            labels = labels_of(content.get("label_names")) or labels_of(content.get("id2label"))
-            return (timm(own) if isinstance(own, dict) else Record()).beside(Record(labels))
-        case "preprocessor_config.json":
-            return hugging_face(content)
-        case "pipeline.json":
-            return openmmlab({"pipeline": _first_steps(content)})
-    return timm(content)
+# What each program writes
+
+
+def ultralytics(metadata: Mapping[str, str], where: str, *, is_classifier: bool) -> Record:
+    """Read the metadata that ultralytics' exporter, or that of the YOLOv5 repository, writes; `where` begins sentences.
+
+    Other programs write the same words of other networks, but no `stride`: nothing is read of theirs. Raises StoreError
+    for metadata that cannot be read, and for a task that no kind has.
+    """
+    if "stride" not in metadata:
+        return Record()
+    task = metadata.get("task", "")
+    if task not in ("", "detect", "classify"):
+        raise StoreError(f"{where}: its task is '{task[:40]}'; models that detect or classify can be imported")
+    said: dict[str, Any] = {}
+    for key in ("names", "imgsz", "args"):
+        try:
+            said[key] = ast.literal_eval(metadata.get(key, "None"))
+        except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+            raise StoreError(
+                f"{where}: its metadata `{key}` cannot be read ({metadata[key]:.60}); export it again"
+            ) from error
+    labels, size = labels_by_number(said["names"], where), side_of(said["imgsz"], where)
+    is_repository = not task and labels is not None
+    layout: Layout | None = None
+    if task == "detect" and {"end2end", "nms", "args"} & metadata.keys():
+        with_nms = isinstance(said["args"], Mapping) and said["args"].get("nms") is True
+        layout = "end2end" if with_nms or "True" in (metadata.get("end2end"), metadata.get("nms")) else "yolov8"
+    classifier = _CENTRE if task == "classify" else _LEGACY_CENTRE if is_repository else None
+    detector = LETTERBOX if task == "detect" or is_repository else None
+    return Record(
+        labels,
+        size,
+        dict((classifier if is_classifier else detector) or {}),
+        outputs=Outputs(layout=layout, activation="none" if task == "classify" else None),
+        layouts=("yolov8", "end2end") if task == "detect" else ("yolov5",) if is_repository else (),
+        gives_logits=labels is not None,
+    )
 
 
 def torchvision(arguments: Mapping[str, Any]) -> Record:
@@ -153,10 +195,9 @@ def torchvision(arguments: Mapping[str, Any]) -> Record:
     size, edge = _side(arguments.get("val_crop_size")), _side(arguments.get("val_resize_size"))
     if not size or not edge:
         return Record()
-    mean, std = NORMALIZATIONS["imagenet"]
     seen, unsaid = _interpolated(arguments)
-    seen |= {"resize": "center-crop", "shortest_edge": max(size, edge), "mean": mean, "std": std, "channels": "rgb"}
-    return Record(None, size, seen, unsaid)
+    seen |= {"resize": "center-crop", "shortest_edge": max(size, edge), "channels": "rgb"}
+    return Record(None, size, seen | {"mean": _MEAN, "std": _DEVIATION}, unsaid)
 
 
 def timm(settings: Mapping[str, Any]) -> Record:
@@ -190,14 +231,15 @@ def hugging_face(processor: Mapping[str, Any]) -> Record:
     seen: dict[str, Any] = {}
     if pair is not None and type(scale) in (int, float) and 0 < scale <= 1:
         seen = {"mean": _over(pair[0], 255 * scale), "std": _over(pair[1], 255 * scale), "channels": "rgb"}
-    size, share, crop = processor.get("size"), processor.get("crop_pct"), processor.get("crop_size")
     if not processor.get("do_resize"):
         return Record(None, None, seen)
+    seen["rounds_down"] = True
     unsaid: dict[str, str] = {}
     if type(resample := processor.get("resample")) is int and resample in _OF_PILLOW:
         seen["interpolation"] = _OF_PILLOW[resample]
     elif resample is not None:
         unsaid["interpolation"] = f"resample = {resample!s:.20} is not done here"
+    size, share, crop = processor.get("size"), processor.get("crop_pct"), processor.get("crop_size")
     sides = size if isinstance(size, dict) else {}  # what one number says, each of its programs knows
     short = _side(sides.get("shortest_edge"))
     edge = short or _side([sides.get("height"), sides.get("width")])
@@ -206,8 +248,12 @@ def hugging_face(processor: Mapping[str, Any]) -> Record:
     if isinstance(share, float) and share > 0 and edge:
         cut = edge
         how, edge = ("stretch", edge) if edge >= _SQUARE_FROM else ("center-crop", int(edge / share))
-    seen["rounds_down"] = True
-    return _sighted(how, edge, cut, ["do_resize and do_center_crop"], seen, unsaid, is_done=True)
+    side = cut or (edge if how == "stretch" else None)
+    if not edge or not side or edge < side:
+        why = "do_resize and do_center_crop make no squares of one size, or are not done here"
+        return Record(None, None, seen, {**unsaid, "resize": why})
+    shorter = edge if edge != side or how == "center-crop" else None
+    return Record(None, side, {**seen, "resize": how, "shortest_edge": shorter}, unsaid)
 
 
 def openvino(metadata: Mapping[str, str]) -> Record:
@@ -218,8 +264,7 @@ def openvino(metadata: Mapping[str, str]) -> Record:
         mean, std = (re.findall(r"[^,\s]+", info.get(key, "")) for key in ("mean_values", "scale_values"))
         pair = _pair(mean or [0.0] * 3, std or [1.0] * 3)
         seen |= {} if pair is None else {"mean": _over(pair[0], 255), "std": _over(pair[1], 255)}
-    resizes = {"standard": "stretch", "crop": "center-crop", "fit_to_window_letterbox": "letterbox"}
-    if (resize := resizes.get(info.get("resize_type", ""))) is not None:
+    if (resize := _OF_OPENVINO.get(info.get("resize_type", ""))) is not None:
         seen["resize"] = resize
     if (pad := info.get("pad_value", "")).isdecimal() and int(pad) < 256:
         seen["pad"] = (int(pad),) * 3
@@ -228,50 +273,29 @@ def openvino(metadata: Mapping[str, str]) -> Record:
     return Record(labels_of(info.get("labels", "").split()), None, seen, unsaid)
 
 
-def openmmlab(settings: Mapping[str, Any]) -> Record:
-    """Read a configuration of OpenMMLab's programs: its data preprocessor, and the steps of its test pipeline."""
-    steps = settings.get("pipeline") or settings.get("test_pipeline") or []
-    steps = [step for step in steps if isinstance(step, dict)] if isinstance(steps, list | tuple) else []
-    named = {str(step.get("type")).rpartition(".")[2]: step for step in steps}
-    norm = settings.get("data_preprocessor") or named.get("Normalize") or settings.get("img_norm_cfg")
-    seen: dict[str, Any] = {}
-    if isinstance(norm, dict) and (pair := _pair(norm.get("mean"), norm.get("std"))) is not None:
-        turned = norm.get("to_rgb", norm.get("bgr_to_rgb"))
-        seen |= {"mean": _over(pair[0], 255), "std": _over(pair[1], 255)}
-        seen |= {"channels": "rgb" if turned else "bgr"} if isinstance(turned, bool) else {}
-    others = {name: step for name, step in named.items() if not _FORMS_ALONE.fullmatch(name)}
-    if not others:
-        return Record(None, None, seen)
-    scaled, cut = others.get("ResizeEdge") or others.get("Resize"), others.get("CenterCrop")
-    known = {"Resize", "ResizeEdge", "CenterCrop"}
-    size = (scaled or {}).get("scale", (scaled or {}).get("size"))
-    is_short = "ResizeEdge" in others or (isinstance(size, list | tuple) and len(size) == 2 and size[1] == -1)
-    edge = _side(size[0] if is_short and isinstance(size, list | tuple) and size else size)
-    is_done = scaled is not None and not others.keys() - known and not scaled.get("keep_ratio")
-    is_done &= (scaled or {}).get("edge", "short") == "short"
-    unsaid: dict[str, str] = {}
-    method = str((scaled or {}).get("interpolation") or "bilinear")
-    if method in ("area", *_ANTIALIASED):
-        is_pillow = (scaled or {}).get("backend") in ("pillow", "pil")
-        seen["interpolation"] = _ANTIALIASED.get(method, method) if is_pillow else method
-    else:
-        unsaid["interpolation"] = f"'{method:.20}' is not done here"
-    side = _side((cut or {}).get("crop_size"))
-    how = "center-crop" if is_short else "stretch"
-    return _sighted(how, edge, side, [*others], seen, unsaid, is_done=is_done)
+def openmmlab(settings: Any) -> Record:
+    """Read colours of a configuration of OpenMMLab's programs; how they bring pictures to size is asked for."""
+    norm = settings.get("data_preprocessor") or settings.get("img_norm_cfg") if isinstance(settings, dict) else None
+    pair = _pair(norm.get("mean"), norm.get("std")) if isinstance(norm, dict) else None
+    if pair is None:
+        return Record()
+    turned = norm.get("to_rgb", norm.get("bgr_to_rgb"))
+    channels = {"channels": "rgb" if turned else "bgr"} if isinstance(turned, bool) else {}
+    return Record(None, None, {"mean": _over(pair[0], 255), "std": _over(pair[1], 255), **channels})
 
 
-def _sighted(
-    how: str, edge: int | None, cut: int | None, named: Sequence[str], seen: dict[str, Any], unsaid: dict[str, str], *,
-    is_done: bool,
-) -> Record:  # fmt: skip
-    """Return a record of pictures scaled to an edge in pixels and cut to another, by steps that are `named`."""
-    size = cut or (edge if how == "stretch" else None)
-    if not is_done or not edge or not size or edge < size:
-        unsaid["resize"] = f"{', '.join(named)} make no squares of one size, or are not done here"
-        return Record(None, None, seen, unsaid)
-    shorter = edge if edge != size or how == "center-crop" else None
-    return Record(None, size, {**seen, "resize": how, "shortest_edge": shorter}, unsaid)
+def _config(content: Mapping[str, Any]) -> Record:
+    """Read a config.json of Hugging Face's programs, or of timm."""
+    own = content.get("pretrained_cfg")
+    labels = labels_of(content.get("label_names")) or labels_of(content.get("id2label"))
+    return (timm(own) if isinstance(own, dict) else Record()).beside(Record(labels, gives_logits=True))
+
+
+_OF_FILES = {"config.json": _config, "preprocessor_config.json": hugging_face, "args.yaml": timm}
+"""What Hugging Face's programs and timm write beside a model, and who reads it."""
+
+
+# Networks with the tensors of another
 
 
 def another_network(content: Any) -> dict[str, str]:
@@ -328,17 +352,42 @@ def _plain_value(node: ast.expr) -> Any:
         return None
 
 
+# Labels, colours and sizes in the forms that programs write
+
+
 def labels_of(names: Any) -> tuple[str, ...] | None:
     """Return labels from a list, or from a mapping by their numbers; None for anything else, such as LABEL_0."""
-    if isinstance(names, dict):
-        numbered = {int(key): name for key, name in names.items() if re.fullmatch(r"\d{1,6}", str(key))}
-        if len(numbered) < len(names) or sorted(numbered) != list(range(len(numbered))):
-            return None
-        names = [numbered[number] for number in range(len(numbered))]
-    if not isinstance(names, list | tuple) or len({*map(str, names)}) < max(len(names), 2):
+    names = _in_order(names)
+    if names is None or len({*map(str, names)}) < max(len(names), 2):
         return None
     is_unnamed = all(name == f"LABEL_{number}" for number, name in enumerate(names))
     return None if is_unnamed or not all(isinstance(one, str) and one for one in names) else tuple(names)
+
+
+def labels_by_number(names: Any, where: str) -> tuple[str, ...] | None:
+    """Return ultralytics' labels, from a list or a mapping; None without names; raises StoreError for others."""
+    if names is None:
+        return None
+    if not (labels := _in_order(names)):
+        raise StoreError(f"{where}: its labels are not numbered 0, 1, 2 and so on; export it again")
+    return tuple(map(str, labels))
+
+
+def _in_order(names: Any) -> list[Any] | None:
+    """Return the names of a list, or of a mapping whose keys are the numbers 0, 1, 2 and so on, or their texts."""
+    if not isinstance(names, dict):
+        return list(names) if isinstance(names, list | tuple) else None
+    numbered = {int(key): name for key, name in names.items() if re.fullmatch(r"\d{1,6}", str(key))}
+    is_whole = len(numbered) == len(names) and sorted(numbered) == list(range(len(names)))
+    return [numbered[number] for number in range(len(names))] if is_whole else None
+
+
+def side_of(sides: Any, where: str) -> int | None:
+    """Return the longer side of an input, from a number or [height, width]; None if nobody says; raises StoreError."""
+    both = sides if isinstance(sides, list | tuple) else (sides,)
+    if sides is not None and (not both or any(type(side) is not int for side in both)):
+        raise StoreError(f"{where}: was made for images of {sides!r:.40} pixels; export it again")
+    return None if sides is None else max(both)
 
 
 def _interpolated(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -348,18 +397,6 @@ def _interpolated(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
     if method in _ANTIALIASED:
         return {"interpolation": _ANTIALIASED[method]}, {}
     return {}, {"interpolation": f"'{method:.20}' is not done here"}
-
-
-def _at(level: Any, *keys: str) -> Any:
-    for key in keys:
-        level = level.get(key) if isinstance(level, dict) else None
-    return level
-
-
-def _first_steps(content: Mapping[str, Any]) -> Any:
-    tasks = _at(content, "pipeline", "tasks")
-    found = [task["transforms"] for task in tasks if _at(task, "transforms")] if isinstance(tasks, list) else []
-    return found[0] if found else None
 
 
 def _pair(mean: Any, std: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | None:

@@ -89,12 +89,12 @@ class ResNet(ModuleKind):
 
     def read(self, path: Path) -> Foreign:
         """Open a file for import: safetensors, or a state dict, bare or under a usual key; raises StoreError."""
-        from experts import resnet_reading
+        from experts import checkpoint
 
         foreign = super().read(path) if path.suffix == ".safetensors" else None
         if foreign and foreign.labels is not None:
             return foreign
-        return resnet_reading.read(self, self.activation, path, foreign)
+        return checkpoint.read_classifier(self, self.activation, path, foreign)
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
         """Map a torchvision state dict, with or without the `module.` of a parallel training, to our names.

@@ -18,7 +18,6 @@ from experts.findings import Cut, detected
 from experts.fitting_state import fitted
 from experts.geometry import fitted_image
 from experts.normalising import normalised
-from experts.ultralytics_facts import LETTERBOX, side_of
 
 PADDING = (114, 114, 114)
 """The grey that YOLO networks are trained to see around an image."""
@@ -67,6 +66,7 @@ class YoloV5(ModuleKind):
         Only ultralytics makes this network, and shows it what `LETTERBOX` says.
         """
         from experts.checkpoint import read_checkpoint
+        from experts.records import LETTERBOX, side_of
 
         foreign = super().read(path) if path.suffix == ".safetensors" else read_checkpoint(path)
         if foreign.labels is not None and path.suffix == ".safetensors":  # one of this program's own

@@ -29,9 +29,9 @@ from coe.store.manifest import SMALLEST
 from experts import quiet_ultralytics, yolo_images, yolo_labels
 from experts.classifier_train import pace
 from experts.proof import unproven_objects
+from experts.records import LETTERBOX
 from experts.taken import TakenPictures
 from experts.trainers import load_matching, uses_bf16
-from experts.ultralytics_facts import LETTERBOX
 
 
 def train(expert: Expert, plan: TrainingPlan, progress: Progress, settings: Mapping[str, Any]) -> Trained:

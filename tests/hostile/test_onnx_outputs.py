@@ -188,8 +188,6 @@ def test_six_probabilities_beside_the_best_label_are_no_boxes_that_were_chosen(t
     onnx.save(model, str(file))
     assert take(call, file, "--labels", "a,b,c,d,e,f", "--input", SIZE).status == 0
     assert manifest(file).outputs == Outputs(name="y", layout="scores", activation="none")
-    old = kind.open(file, Expert("x", "onnx", tuple("abcdef"), SIZE, "t/x"), 1)
-    assert old.mean != (0.0, 0.0, 0.0), "an expert of before records sees what ImageNet's classifiers see"
 
 
 def test_a_box_of_a_label_beyond_the_last_is_an_error(tmp_path: Path) -> None:
@@ -228,14 +226,6 @@ def test_answers_that_are_not_in_a_layout(tmp_path: Path, call: Call, row: list[
     file = detector(tmp_path / "d.onnx", [row] * 8, np.zeros((8, 6)))
     said = take(call, file, "--labels", "bridge", "--input", SIZE, "--layout", layout)
     assert (said.status, said.err.count("error:")) == (2, 1)
-
-
-def test_an_older_expert_without_a_record_is_read_in_the_same_way_when_it_is_opened(tmp_path: Path) -> None:
-    file = detector(tmp_path / "d.onnx", *end_to_end())
-    expert = Expert("x", "onnx", ("bridge",), SIZE, "t/x")
-    ready = kind.preprocess(np.full((SIZE, SIZE, 3), 255, np.uint8), expert)
-    outputs = kind.open(file, expert, 1).run(ready.pixels[None])
-    assert kind.postprocess(outputs, [ready], expert)[0].label == "bridge"
 
 
 QUANTISED = (
@@ -849,33 +839,14 @@ def test_what_the_names_say_of_boxes_counts_and_nothing_else_is_guessed(
         assert judge(file, 255)[2][0].xyxy == pytest.approx((6, 6, 22, 22), abs=1e-4)
 
 
-@pytest.mark.parametrize("beside", ["orig_target_sizes", "im_shape", "scale_factor", "threshold"])
+@pytest.mark.parametrize("beside", ["orig_target_sizes", "im_shape", "scale_factor"])
 def test_sizes_beside_the_picture_are_those_of_the_input(tmp_path: Path, call: Call, beside: str) -> None:
     file = grid_apart(tmp_path / "d.onnx", "corners", 3, (beside,))
     said = take(call, file, "--labels", "a,b,c", "--input", SIZE, "--layout", "corners")
-    assert said.status == (2 if beside == "threshold" else 0), said.err
+    assert said.status == (2 if beside == "scale_factor" else 0), said.err
     if said.status == 0:
-        assert manifest(file).outputs.shares is (beside == "scale_factor")
+        assert not manifest(file).outputs.shares
         assert judge(file, 255)[2][0].xyxy == pytest.approx((10, 10, 18, 18), abs=1e-4)
-
-
-def test_boxes_that_paddle_chose_are_read(tmp_path: Path, call: Call) -> None:
-    """Label, score and corners of each box, and how many there are."""
-    rows = np.float32([[1, 0.1, 4, 8, 20, 16], [0, 0.05, 5, 5, 9, 9]])
-    nodes = [
-        helper.make_node("ReduceMean", ["images"], ["mean"], keepdims=0),
-        helper.make_node("Mul", ["mean", "lit"], ["more"]),
-        helper.make_node("Add", ["rows", "more"], ["boxes"]),
-        helper.make_node("Identity", ["two"], ["count"]),
-    ]
-    numbers = {"rows": rows, "lit": np.float32([[0, 0.7, 0, 0, 0, 0], [0] * 6]), "two": np.int32([2])}
-    file = save(tmp_path / "d.onnx", nodes, numbers, {"boxes": ["N", 6], "count": ["n"]}, None)
-    model = onnx.load(str(file))
-    model.graph.output[1].type.tensor_type.elem_type = TensorProto.INT32
-    onnx.save(model, str(file))
-    assert take(call, file, "--labels", "a,b", "--input", SIZE).status == 0
-    label, score, boxes = judge(file, 255)
-    assert (label, score, boxes[0].xyxy) == ("b", pytest.approx(0.8, abs=2e-3), (4, 8, 20, 16))
 
 
 def silent(path: Path, columns: int, row: list[float], rows: int = 300) -> Path:

@@ -275,21 +275,14 @@ RECORDS: dict[str, tuple[Any, dict[str, Any]]] = {
         {
             "meta": {
                 "CLASSES": ("ok", "bad"),
-                "cfg": "data_preprocessor = dict(mean=[127.5, 127.5, 127.5], std=[63.75, 63.75, 63.75], to_rgb=True)\n"
-                "test_pipeline = [dict(type='LoadImageFromFile'), dict(type='ResizeEdge', scale=48, edge='short',"
-                " backend='pillow'), dict(type='CenterCrop', crop_size=40), dict(type='PackInputs')]",
+                "cfg": "data_preprocessor = dict(mean=[127.5, 127.5, 127.5], std=[63.75, 63.75, 63.75], to_rgb=True)",
             }
         },
-        {"labels": ("ok", "bad"), "size": 40, "resize": "center-crop", "shortest_edge": 48, "channels": "rgb"}
-        | {"mean": (0.5,) * 3, "std": (0.25,) * 3, "interpolation": "bilinear-antialias"},
+        {"labels": ("ok", "bad"), "channels": "rgb", "mean": (0.5,) * 3, "std": (0.25,) * 3},
     ),
     "OpenMMLab in BGR": (
         {"meta": {"cfg": "data_preprocessor = dict(mean=[103.5, 116.3, 123.7], std=[1.0, 1.0, 1.0], to_rgb=False)"}},
         {"channels": "bgr"},
-    ),
-    "OpenMMLab's other step": (
-        {"meta": {"cfg": "test_pipeline = [dict(type='Resize', scale=(40, 40)), dict(type='Solarize', thr=9)]"}},
-        {"unsaid": {"resize"}},
     ),
     "nobody known": ({"mean": [0.5] * 3, "std": [0.5] * 3, "classes": ["a", "b"], "img_size": 40}, {"size": None}),
 }
@@ -340,7 +333,6 @@ def test_records_of_another_form_say_nothing(odd: Any) -> None:
     keys = ("size", "crop_size", "resample", "image_mean", "rescale_factor", "crop_pct", "mean", "std", "interpolation")
     settings = {**dict.fromkeys((*keys, "input_size", "img_size", "val_crop_size", "val_resize_size"), odd)}
     settings |= {"do_resize": True, "do_center_crop": True, "data_preprocessor": settings, "args": settings}
-    settings["pipeline"] = [{"type": "Resize", "size": odd, "scale": odd}, {"type": "ResizeEdge", "scale": odd}]
     for read in (records.of_checkpoint, records.torchvision, records.timm, records.hugging_face, records.openmmlab):
         found = read(settings)
         assert (found.input_size, found.seen.get("mean", found.seen.get("resize"))) == (None, None)
@@ -348,18 +340,15 @@ def test_records_of_another_form_say_nothing(odd: Any) -> None:
 
 def test_records_beside_the_weights_count(tmp_path: Path, state: State) -> None:
     save_file(state, tmp_path / "model.safetensors")
-    norm = {"type": "Normalize", "mean": [127.5] * 3, "std": [127.5] * 3, "to_rgb": True}
-    steps = [{"type": "Resize", "keep_ratio": False, "size": [64, 64]}, norm]
     tuned = {"input_size": [3, 64, 64], "crop_pct": 1.0, "mean": [0.5] * 3, "std": [0.5] * 3}
     for name, text in (
-        ("pipeline.json", json.dumps({"pipeline": {"tasks": [{"type": "Task", "transforms": steps}]}})),
         ("args.yaml", "mean: [0.5, 0.5, 0.5]\nstd: [0.5, 0.5, 0.5]\ncrop_pct: 1.0\nimg_size: 64\nlr: 0.1\n"),
         ("config.json", json.dumps({"architecture": "resnet18", "pretrained_cfg": tuned, "label_names": ["a", "b"]})),
     ):
         (tmp_path / name).write_text(text)
         read = resnet18.read(tmp_path / "model.safetensors")
         assert (read.input_size, read.seen["mean"], read.seen["channels"]) == (64, (0.5,) * 3, "rgb")
-        assert read.seen["resize"] == ("stretch" if name == "pipeline.json" else "center-crop")
+        assert read.seen["resize"] == "center-crop"
         assert read.labels == (("a", "b") if name == "config.json" else None)
         assert name in " ".join(read.remarks)
         (tmp_path / name).unlink()

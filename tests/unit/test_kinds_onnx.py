@@ -129,7 +129,8 @@ def test_a_detector_of_the_legacy_layout_counts_its_objectness(tmp_path):
     candidates = np.zeros((63, 7), np.float32)
     candidates[2] = [16, 16, 8, 4, 0.5, 0.9, 0.1]
     candidates[5] = [4, 4, 8, 4, 0.1, 0.1, 0.9]
-    _, (finding,) = run(detector(tmp_path / "d.onnx", candidates), JOINT, painted(0))
+    expert = replace(JOINT, outputs=Outputs(name="output0", layout="yolov5"))
+    _, (finding,) = run(detector(tmp_path / "d.onnx", candidates), expert, painted(0))
     assert (finding.label, round(finding.score, 3), len(finding.boxes)) == ("joint", 0.45, 1)
 
 
@@ -138,7 +139,9 @@ def test_outputs_that_do_not_fit_the_labels_name_the_shapes(tmp_path):
         StoreError,
         match=r"\(6, 9, 9\), which does not fit 2 labels; 2 labels need \(n, 2\), \(n, 6, N\) or \(n, N, 7\)",
     ):
-        run(detector(tmp_path / "d.onnx", np.zeros((9, 9))), JOINT, painted(0))
+        kind.settle(detector(tmp_path / "d.onnx", np.zeros((9, 9))), JOINT)
+    with pytest.raises(StoreError, match="import it again"):
+        kind.open(tmp_path / "d.onnx", JOINT, 1)
 
 
 def test_another_input_size_is_told_before_anything_runs(tmp_path):
@@ -456,26 +459,6 @@ def test_a_batch_norm_of_three_channels_says_the_range_of_bytes(tmp_path):
         nodes = steps("BatchNormalization images one none m v x")
         said = kind.read(first_of(tmp_path / "c.onnx", nodes, constants)).seen
         assert said.get("mean") == (NORMALIZATIONS[seen][0] if seen else None)
-
-
-def test_probabilities_in_a_map_by_label_are_a_table_with_these_labels(tmp_path):
-    model = onnx.load(classifier(tmp_path / "c.onnx"))
-    words = helper.make_node("LabelEncoder", ["best"], ["said"], domain="ai.onnx.ml", keys_int64s=[0, 1, 2],
-                             values_strings=COLOUR.labels)  # fmt: skip
-    zipped = helper.make_node("ZipMap", ["means"], ["map"], domain="ai.onnx.ml", classlabels_strings=COLOUR.labels)
-    model.graph.node.extend([helper.make_node("ArgMax", ["means"], ["best"], axis=1, keepdims=0), words, zipped])
-    del model.graph.output[:]
-    entry = helper.make_map_type_proto(TensorProto.STRING, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
-    model.graph.output.append(helper.make_tensor_value_info("said", TensorProto.STRING, ["n"]))
-    model.graph.output.append(helper.make_value_info("map", helper.make_sequence_type_proto(entry)))
-    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 2))
-    onnx.save(model, tmp_path / "z.onnx")
-    labels = kind.read(tmp_path / "z.onnx").labels  # onnxruntime sorts them
-    assert labels == tuple(sorted(COLOUR.labels))
-    expert = replace(COLOUR, labels=labels, outputs=Outputs(activation="softmax"))
-    assert kind.settle(tmp_path / "z.onnx", expert).name == "map"
-    outputs, _ = run(tmp_path / "z.onnx", replace(expert, outputs=kind.settle(tmp_path / "z.onnx", expert)), painted(0))
-    assert outputs.argmax() == labels.index(COLOUR.labels[0])
 
 
 def test_a_classifier_whose_first_output_is_the_number_of_a_label_is_one(tmp_path):
