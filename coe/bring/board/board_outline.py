@@ -16,8 +16,9 @@ from pathlib import Path
 from coe.bring.board.package_sizes import PackageSize
 from coe.bring.parts import text_table
 from coe.bring.parts.answers import Answers
+from coe.bring.parts.board_names import numbers_in
 from coe.bring.parts.placement_file import PlacementFile
-from coe.bring.parts.s_expression import FOOTPRINTS, Node, Numbered, numbers_in, read_board, words_of
+from coe.bring.parts.s_expression import FOOTPRINTS, Node, Numbered, read_board, words_of
 from coe.errors import ConfigError
 
 Rectangle = tuple[float, float, float, float]

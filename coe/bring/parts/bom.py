@@ -13,8 +13,7 @@ from pathlib import Path
 from statistics import median_high
 from typing import TypeAlias
 
-from coe.bring.parts import outside_files
-from coe.bring.parts.board_files import expect_list, read_board_file
+from coe.bring.parts.board_files import read_board_file
 from coe.bring.parts.placement_file import FittedQuestion, Placement, expect_answered
 from coe.bring.parts.placement_header import PlacementHeader, find_headers, lines_below
 from coe.bring.parts.placement_rows import unquoted
@@ -34,7 +33,6 @@ from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
 from coe.placement.panel_split import on_boards
 
-_XML = re.compile(rb"^\s*(?:\xef\xbb\xbf)?\s*<(?:\?xml|export)")
 _QUANTITY = re.compile(r"\s*(?P<n>\d+)(?:[.,]0+)?(?![\d.,])")
 _LIKE_A_NAME = re.compile(r"[^\W\d_]+[_-]?\d")
 _LABEL = re.compile(r":\s|\uff1a")
@@ -45,11 +43,8 @@ _MOST_TOLD, _MOST_SIGNS = 3, 40
 def parse(path: Path, raw: bytes) -> Bom:
     """Return what the bytes of a BOM say, as `CadDialect.bom` does."""
     raw = in_utf8(raw)
-    table = read_board_file(path, raw)
+    table = read_board_file(path, raw, "the bill of materials")
     if table is None:
-        expect_list(path, raw, "the bill of materials")
-        if _XML.match(raw):
-            return _parts(path, [*_of_netlist(path, raw)])
         table = lines_of(path, raw, "the BOM", is_bom)
     lines, header = table.lines, find_bom_header(table.lines)
     if header is None:
@@ -62,30 +57,18 @@ def parse(path: Path, raw: bytes) -> Bom:
     return parts
 
 
-def _of_netlist(path: Path, raw: bytes) -> Iterator[BomRow]:
-    """Yield the components of the XML from which KiCad makes BOMs; a property, and a field, may leave one out."""
-    for number, part in enumerate(outside_files.xml_of(path, raw, "a BOM").iter("comp"), 1):
-        said = [element.get("value", "") for element in part.iter("property") if element.get("name") != "dnp"]
-        said += [element.text or "" for element in part.iter("field")]
-        cells = {"refdes": part.get("ref", ""), "value": part.findtext("value", "")}
-        cells |= {"package": part.findtext("footprint", "").rpartition(":")[2]}
-        if any(element.get("name") == "dnp" for element in part.iter("property")):
-            cells["left_out"] = "yes"
-        yield number, cells, said
-
-
-def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = None) -> Bom:
+def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader) -> Bom:
     found = _PartList(path)
     heading = ""
     passed: dict[str, Mapping[str, BomPart]] = {}
     asked: dict[str, FittedQuestion] = {}
-    names, columns = ((), {}) if header is None else (header.names, header.columns)
+    names, columns = header.names, header.columns
     fitting = fitting_of([FittedRow(*row) for row in rows], names, columns)
     usual = _usual_size(rows)
     for number, cells, row in rows:
         part = BomPart(cells.get("value", ""), cells.get("package", ""), number not in fitting.left_out, number)
         listed = cells.get("refdes", "")
-        repeats = bool(names) and listed.casefold() == names[columns["refdes"]].casefold()
+        repeats = listed.casefold() == names[columns["refdes"]].casefold()
         if repeats or _is_note(filled_cells(row), listed, usual if part.is_fitted else 0):
             text = " ".join(filter(None, row))
             if says_so(text) and not re.search(r"=|:\s*\d+$|\bmark", text):  # else it is a legend, or a total
@@ -105,7 +88,7 @@ def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader | None = 
     bom = Bom(parts)
     bom.asked, bom.passed = asked, passed
     bom.notes = (*fitting.notes, *notes)
-    bom.read_as = _read_as(path, len(parts), header) if header else ""
+    bom.read_as = _read_as(path, len(parts), header)
     return bom
 
 

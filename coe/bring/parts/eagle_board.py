@@ -12,12 +12,11 @@ from math import radians
 from pathlib import Path
 
 from coe.bring.parts import outside_files
-from coe.bring.parts.board_names import BOARD_NAMES, fitting_cells, left_unread
-from coe.bring.parts.text_table import Table, TextLine
-from coe.errors import ConfigError
+from coe.bring.parts.board_names import CadPart, left_unread, numbers_in, table_of
+from coe.bring.parts.text_table import Table
+from coe.helpers.visible import visible
 
 _START = re.compile(rb"\s*(?:\xef\xbb\xbf)?<\?xml[^>]*>\s*<!DOCTYPE eagle\b")
-_TURN = re.compile(r"[SM]*R(\d+(?:\.\d+)?)")
 
 
 def is_board(raw: bytes) -> bool:
@@ -26,7 +25,7 @@ def is_board(raw: bytes) -> bool:
 
 
 def board_table(path: Path, raw: bytes) -> Table:
-    """Return the names of columns, and a line for each part that has a pad or a hole; raises ConfigError."""
+    """Return the table of the parts that have a pad or a hole; raises ConfigError."""
     root = outside_files.xml_of(path, raw, "a board of Eagle")
     packages = {
         (library.get("name"), library.get("urn"), package.get("name")): package
@@ -34,34 +33,36 @@ def board_table(path: Path, raw: bytes) -> Table:
         for package in library.iterfind("packages/package")
     }
     current = next((one.get("name") for one in root.iter("variantdef") if one.get("current") == "yes"), None)
-    table, without = [TextLine.of_cells(0, BOARD_NAMES)], list[str]()
-    for number, element in enumerate(root.iterfind(".//board/elements/element"), 1):
-        name = element.get("name", "")
+    parts, without = list[CadPart](), list[str]()
+    for element in root.iterfind(".//board/elements/element"):
+        name, turn = element.get("name", ""), element.get("rot", "R0")
         package = packages.get((element.get("library"), element.get("library_urn"), element.get("package")))
         if package is None or not any(package.find(kind) is not None for kind in ("smd", "pad", "hole")):
             without.append(name)
             continue
-        turn = _TURN.fullmatch(element.get("rot", "R0"))
-        try:
-            degrees, x, y = float(turn[1] if turn else ""), float(element.get("x", "")), float(element.get("y", ""))
-            middle = _middle(package)
-        except ValueError:
-            raise ConfigError(f"{path}: the part '{name}' has no place; save the board again") from None
-        is_bottom = "M" in element.get("rot", "")
-        turned = rect(1, radians(degrees)) * middle
-        at = x + (-turned.real if is_bottom else turned.real), y + turned.imag
+        with numbers_in(path, f"the part '{visible(name)}'"):
+            degrees = float(turn.lstrip("SM").removeprefix("R"))
+            place = complex(*(float(element.get(axis, "")) for axis in "xy"))
+            turned = rect(1, radians(degrees)) * _middle(package)
+        is_bottom = "M" in turn
         variants = [one for one in element.iterfind("variant") if one.get("name") == current]
-        is_out = any(one.get("populate") == "no" for one in (element, *variants))
-        fields = ((one.get("name", ""), one.get("value", "")) for one in element.iterfind("attribute"))
-        value = next((one.get("value", "") for one in variants if one.get("value")), element.get("value", ""))
-        cells = [name, value, element.get("package", ""), *(f"{along:.6f}" for along in at), f"{degrees:g}"]
-        cells += ["bottom" if is_bottom else "top", *fitting_cells(fields, is_out=is_out)]
-        table.append(TextLine.of_cells(number, cells))
-    return Table(table, left_unread(without, "as they have neither a pad nor a hole"))
+        parts.append(
+            CadPart(
+                name,
+                next((one.get("value", "") for one in variants if one.get("value")), element.get("value", "")),
+                element.get("package", ""),
+                place + (-turned.conjugate() if is_bottom else turned),
+                degrees,
+                "bottom" if is_bottom else "top",
+                [(one.get("name", ""), one.get("value", "")) for one in element.iterfind("attribute")],
+                any(one.get("populate") == "no" for one in (element, *variants)),
+            )
+        )
+    return table_of(parts, left_unread(without, "as they have neither a pad nor a hole"))
 
 
 def _middle(package: xml.Element) -> complex:
     """Return the middle of the pads of a package, from its origin; of its surface only, if pads lie there."""
     pads = package.findall("smd") or package.findall("pad")
-    xs, ys = ([float(pad.get(axis, "0")) for pad in pads] for axis in "xy")
-    return complex((min(xs) + max(xs)) / 2, (min(ys) + max(ys)) / 2) if pads else 0j
+    xs, ys = ([float(pad.get(axis, "0")) for pad in pads] or [0.0] for axis in "xy")
+    return complex(min(xs) + max(xs), min(ys) + max(ys)) / 2

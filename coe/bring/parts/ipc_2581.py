@@ -10,15 +10,14 @@ import re
 import xml.etree.ElementTree as xml
 from cmath import rect
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import radians
 from pathlib import Path
 
 from coe.bring.board.board_outline import edge_points
 from coe.bring.parts import outside_files
-from coe.bring.parts.board_names import BOARD_NAMES, fitting_cells, only_board, without_numbers
-from coe.bring.parts.s_expression import numbers_in
-from coe.bring.parts.text_table import Table, TextLine
+from coe.bring.parts.board_names import CadPart, numbers_in, only_board, table_of
+from coe.bring.parts.text_table import Table
 from coe.bring.parts.vocabulary import UNIT_WORDS
 from coe.errors import ConfigError
 from coe.helpers.visible import visible
@@ -50,21 +49,19 @@ class _Ipc2581:
 
 
 def board_table(path: Path, raw: bytes) -> Table:
-    """Return the names of columns, and a line for each component; raises ConfigError for a file without components."""
+    """Return the table of the components of the one board in a file; raises ConfigError."""
     board = _read(path, raw)
     step, notes = only_board(path, "IPC-2581 file", filter(board.steps.get, board.steps), board.panels)
     unit = UNIT_WORDS.get(board.unit.casefold())
     if unit is None:
         raise ConfigError(f"{path}: the unit of this IPC-2581 file is '{visible(board.unit)}'; export it in mm or inch")
-    table = [TextLine.of_cells(0, (name.replace("mm", unit) for name in BOARD_NAMES))]
-    for number, part in enumerate(board.steps[step], 1):
-        try:
-            table.append(TextLine.of_cells(number, _cells(part, board)))
-        except ValueError:
-            raise without_numbers(path, part.get("refDes", "")) from None
+    parts: list[CadPart] = []
+    for component in board.steps[step]:
+        with numbers_in(path, f"the component '{visible(component.get('refDes', ''))}'"):
+            parts.append(_part(component, board))
     with numbers_in(path, "the profile of the board"):
         edge = [(x * unit.mm, y * unit.mm) for x, y in edge_points(_corners(board.profiles[step]))]
-    return Table(table, notes, tuple(edge))
+    return replace(table_of(parts, notes, unit), edge=tuple(edge))
 
 
 def _read(path: Path, raw: bytes) -> _Ipc2581:
@@ -105,8 +102,8 @@ def _corners(profile: xml.Element | None) -> Iterator[tuple[tuple[float, float],
             yield (x, y), (middle[0], middle[1]) if middle else None, step.get("clockwise", "").casefold() in _TRUE
 
 
-def _cells(part: xml.Element, board: _Ipc2581) -> list[str]:
-    """Return the cells of a component; raises ValueError if its place or its angle is no number."""
+def _part(part: xml.Element, board: _Ipc2581) -> CadPart:
+    """Return a component; raises ValueError if its place or its angle is no number."""
     name, turned, location = part.get("refDes", ""), part.find("Xform"), part.find("Location")
     if location is None:
         raise ValueError
@@ -125,8 +122,6 @@ def _cells(part: xml.Element, board: _Ipc2581) -> list[str]:
     said += [(one.get("textualCharacteristicName", ""), one.get("textualCharacteristicValue", "")) for one in texts]
     value = next((text for label, text in said if label.casefold() == "value" and text), part.get("part", ""))
     package = next((one.get("packageRef", "") for one, _ in listed.values()), "") or part.get("packageRef", "")
-    names = [_OF_KICAD.sub("", text) for text in (name, value, package)]
-    cells = [*names, f"{at.real:.6f}", f"{at.imag:.6f}", f"{turn:g}", side]
     # Two BOMs, as of two variants, may say yes and no, which is asked about.
-    populate = " / ".join(filter(None, listed))
-    return [*cells, *fitting_cells([*said, ("populate", populate)], is_out=False)]
+    said.append(("populate", " / ".join(filter(None, listed))))
+    return CadPart(*(_OF_KICAD.sub("", text) for text in (name, value, package)), at, turn, side, said)

@@ -6,11 +6,12 @@ x grows to the right and y up, from the drill and place origin, as in the outlin
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
-from coe.bring.parts.board_names import BOARD_NAMES, fitting_cells, left_unread
-from coe.bring.parts.s_expression import FOOTPRINTS, Node, numbers_in, read_board, words_of
-from coe.bring.parts.text_table import Table, TextLine
+from coe.bring.parts.board_names import CadPart, left_unread, numbers_in, table_of
+from coe.bring.parts.s_expression import FOOTPRINTS, Node, read_board, words_of
+from coe.bring.parts.text_table import Table
 
 _START = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*\(kicad_pcb\b")
 _COPPER = {"signal", "power", "mixed", "jumper"}
@@ -25,36 +26,32 @@ def is_board(raw: bytes) -> bool:
 
 
 def board_table(path: Path, raw: bytes) -> Table:
-    """Return the names of columns, and a line for each footprint that is for placement files, or a mark of the board.
-
-    Raises ConfigError for a footprint without a place.
-    """
+    """Return the table of the footprints that are for placement files, or a mark of the board; raises ConfigError."""
     lists = read_board(path, raw)
     origin = next((words for _, node in lists for words in words_of(node, "aux_axis_origin")), ["0", "0"])
     # A person may have named the copper layers; the front is the first of them, the back the last.
     layers = [inner for _, node in lists if node[0] == "layers" for inner in node if isinstance(inner, list)]
     copper = [str(layer[1]) for layer in layers if _COPPER.intersection(map(str, layer[2:]))]
     sides = {**dict.fromkeys(copper[-1:], "bottom"), **dict.fromkeys(copper[:1], "top")}
-    table, without = [TextLine.of_cells(0, BOARD_NAMES)], list[str]()
+    parts, without = list[CadPart](), list[str]()
     for number, node in lists:
         if node[0] not in FOOTPRINTS:
             continue
         fields, package = _fields(node), next((str(word) for word in node[1:2]), "")
+        refdes, value = fields.get("Reference", ""), fields.get("Value", "")
         attributes = {word for words in words_of(node, "attr") for word in words}
         if attributes & _NOT_PLACED and not _MARK.search(package):
-            without.append(fields.get("Reference", ""))
+            without.append(refdes)
             continue
         with numbers_in(path, f"the footprint in line {number}"):
             x, y, *turn = map(float, next(words_of(node, "at"), [])[:3])
-            at = [x - float(origin[0]), float(origin[1]) - y, turn[0] if turn else 0.0]
-        side = next((words[0] for words in words_of(node, "layer") if words), "")
-        # A property of KiCad 7 says so by its name alone.
-        is_out = "dnp" in attributes or fields.get("dnp") == ""
-        cells = [fields.get("Reference", ""), fields.get("Value", ""), package.rpartition(":")[2]]
-        cells += [*(f"{along:.6f}" for along in at), sides.get(side, side)]
-        cells += fitting_cells(fields.items(), is_out=is_out)
-        table.append(TextLine.of_cells(number, cells))
-    return Table(table, left_unread(without, "as KiCad has them in no placement file"), drawn=lists)
+            at = complex(x - float(origin[0]), float(origin[1]) - y)
+        layer = next((words[0] for words in words_of(node, "layer") if words), "")
+        side, package = sides.get(layer, layer), package.rpartition(":")[2]
+        is_out = "dnp" in attributes or fields.get("dnp") == ""  # a property of KiCad 7 says so by its name alone
+        turn_deg = turn[0] if turn else 0.0
+        parts.append(CadPart(refdes, value, package, at, turn_deg, side, fields.items(), is_out, number))
+    return replace(table_of(parts, left_unread(without, "as KiCad has them in no placement file")), drawn=lists)
 
 
 def _fields(node: Node) -> dict[str, str]:

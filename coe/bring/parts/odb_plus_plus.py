@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 from cmath import rect
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import radians
 from pathlib import Path
 
 from coe.bring.board.board_outline import edge_points
 from coe.bring.parts import outside_files
-from coe.bring.parts.board_names import BOARD_NAMES, fitting_cells, left_unread, only_board, without_numbers
-from coe.bring.parts.s_expression import numbers_in
+from coe.bring.parts.board_names import CadPart, left_unread, numbers_in, only_board, table_of
 from coe.bring.parts.text_table import ZIP, Table, TextLine, lines_of
 from coe.bring.parts.vocabulary import UNIT_WORDS
 from coe.errors import ConfigError, list_few
@@ -76,7 +75,7 @@ class _Step:
 
 
 def board_table(path: Path, raw: bytes) -> Table:
-    """Return the names of columns, and a line for each component; raises ConfigError for a file without components."""
+    """Return the table of the components of the one board in a file; raises ConfigError."""
     files = outside_files.files(path, raw, lambda name: _FILE.fullmatch(name) is not None)
     if not files:
         raise ConfigError(
@@ -86,21 +85,19 @@ def board_table(path: Path, raw: bytes) -> Table:
     panels = [name for name, step in steps.items() if step.is_panel]
     board, told = only_board(path, _NOUN, (name for name, step in steps.items() if step.parts), panels)
     step = steps[board]
-    table, unproven, inside = [TextLine.of_cells(0, BOARD_NAMES)], list[str](), list[str]()
-    for number, part in enumerate(step.parts, 1):
-        if part.layer not in _SIDES:
-            inside.append(part.name)
-            continue
-        try:
-            cells, is_proven = _cells(part, step)
-        except (ValueError, TypeError, IndexError):
-            raise without_numbers(path, part.name) from None
-        table.append(TextLine.of_cells(number, cells))
-        unproven += [] if is_proven else [part.name]
+    parts, unproven = list[CadPart](), list[str]()
+    for part in step.parts:
+        if part.layer in _SIDES:
+            with numbers_in(path, f"the component '{visible(part.name)}'"):
+                one, is_proven = _placed(part, step)
+            parts.append(one)
+            unproven += [] if is_proven else [part.name]
+    inside = [part.name for part in step.parts if part.layer not in _SIDES]
     notes += told + left_unread(inside, "as they lie on no outer side of the board")
-    few = list_few(map(visible, unproven))
-    doubt = f"parts have no package, or pins that lie elsewhere than their angles say ({few}); look at their outlines"
-    return Table(table, (*notes, doubt) if unproven else notes, step.edge)
+    if unproven:
+        few = list_few(map(visible, unproven))
+        notes += (f"parts have no package, or pins that lie elsewhere than their angles say ({few}); look at them",)
+    return replace(table_of(parts, notes), edge=step.edge)
 
 
 def _steps(path: Path, files: Mapping[str, bytes]) -> tuple[dict[str, _Step], tuple[str, ...]]:
@@ -169,10 +166,10 @@ def _records(lines: Iterable[TextLine], kind: str, pin: str, mm: float, layer: s
     return records
 
 
-def _cells(part: _Record, step: _Step) -> tuple[list[str], bool]:
-    """Return the cells of a component, and whether its pins lie where its angle and its package, if known, have them.
+def _placed(part: _Record, step: _Step) -> tuple[CadPart, bool]:
+    """Return a component, and whether its pins lie where its angle and its package, if known, have them.
 
-    Raises ValueError, TypeError or IndexError if numbers lack.
+    Raises ValueError, TypeError or IndexError if numbers are missing.
     """
     number, x, y, turn, mirror = part.words[:5]
     side = _SIDES[part.layer]
@@ -191,5 +188,6 @@ def _cells(part: _Record, step: _Step) -> tuple[list[str], bool]:
     value = next((text for name, text in part.said if name.casefold() == "value" and text.strip()), "")
     named = "" if step.is_kicad else "".join(part.words[6:7]).replace(_NO_NAME, "")
     angle = 180 + float(turn) if side == "bottom" and not is_mirrored else -float(turn)
-    cells = [part.name, value or named, package.words[0], f"{at.real:.6f}", f"{at.imag:.6f}", f"{angle % 360:g}", side]
-    return [*cells, *fitting_cells(part.said, is_out=".no_pop" in part.attributes)], bool(is_proven)
+    is_out = ".no_pop" in part.attributes
+    placed = CadPart(part.name, value or named, package.words[0], at, angle % 360, side, part.said, is_out)
+    return placed, bool(is_proven)

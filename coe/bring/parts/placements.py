@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coe.board.parts_list import FARTHEST_MM, Side
-from coe.bring.parts import openpnp_board
 from coe.bring.parts.answers import Answers
-from coe.bring.parts.board_files import expect_list, read_board_file
+from coe.bring.parts.board_files import read_board_file
 from coe.bring.parts.placement_file import FittedQuestion, Placement, PlacementFile, Units
 from coe.bring.parts.placement_header import PlacementHeader, find_header
 from coe.bring.parts.placement_notes import NotedRows, divided
@@ -60,14 +59,10 @@ _DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")
 def parse(path: Path, raw: bytes, form: Answers) -> PlacementFile:
     """Return a placement file by its bytes; see `converting.parse_file`."""
     reader, raw = _PlacementReader(path, form), in_utf8(raw)
-    table = read_board_file(path, raw)
+    table = read_board_file(path, raw, "the placement list (pick and place, centroid)")
     if table is None:
-        expect_list(path, raw, "the placement list (pick and place, centroid)")
-        if openpnp_board.is_board(raw):
-            table = openpnp_board.board_table(path, raw)
-        else:
-            read = lines_of(path, raw, "the placement file", reader.is_table)
-            table = replace(read, lines=[*as_table(path, read.lines)])
+        read = lines_of(path, raw, "the placement file", reader.is_table)
+        table = replace(read, lines=[*as_table(read.lines)])
     file = replace(reader.file(table), drawn=table.drawn, edge=table.edge)
     if not file.placements:
         raise ConfigError(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
-from pathlib import Path
 
 from coe.bring.parts.text_table import TextLine
-from coe.errors import ConfigError, list_few
 
 _PAIR_NAME = re.compile(r"Position \((\w+)\)(\s*)")
 _PAIR = re.compile(r"\((-?[\d.]+) (-?[\d.]+)\)(\s*)")
@@ -27,11 +25,8 @@ _UNIT_OF_J = re.compile(r"J!.*!((?:milli|centi)meters|microns|mils|inches)!.*", 
 _ALLEGRO_NAMES = "refdes!symbol_x!symbol_y!rotation!mirror!symbol_name"
 
 
-def as_table(path: Path, lines: Sequence[TextLine]) -> Sequence[TextLine]:
-    """Return the lines of a placement file with one cell for each field, below the columns' names.
-
-    Raises ConfigError.
-    """
+def as_table(lines: Sequence[TextLine]) -> Sequence[TextLine]:
+    """Return the lines of a placement file with one cell for each field, below the columns' names."""
     if not lines:
         return lines
     if (at := next((at for at, line in enumerate(lines) if _CHARMHIGH.match(line.text)), None)) is not None:
@@ -39,8 +34,6 @@ def as_table(path: Path, lines: Sequence[TextLine]) -> Sequence[TextLine]:
         return [lines[at], *map(_of_charmhigh, table)]
     if any(_ALLEGRO_UNIT.match(line.text) for line in lines) and not any("!" in line.text for line in lines):
         return [TextLine(0, _ALLEGRO_NAMES), *map(_of_allegro, lines)]
-    if is_component_layer(lines):
-        return [*component_table(path, lines)]
     if _EXTRACTED.match(lines[0].text):
         return [replace(line, text=_UNIT_OF_J.sub(r"Units: \1", line.text)) for line in lines]
     if all(_XYRS.fullmatch(line.text) or (line.is_remark and "rot" not in line.text.casefold()) for line in lines):
@@ -71,58 +64,3 @@ def _of_eagle(line: TextLine, header: int) -> TextLine:
     if line.number > header:
         text = _PAIR.sub(lambda pair: f"{pair[1]:<11}{pair[2]:<{max(1, len(pair[0]) - 11)}}", text)
     return replace(line, text=text)
-
-
-_COMMAND = re.compile(r"([^*%]+)\*")
-_NEEDED = {
-    "TF.FileFunction,Component,L1,Top": re.compile(r"TF\.FileFunction,Component,L\d+,(Top|Bot)\b"),
-    "FSLAX46Y46": re.compile(r"FSLAX\d(\d)Y\d\1"),
-    "MOMM": re.compile(r"MO(MM|IN)\b"),
-}
-"""An example of each command that says side, digits behind the point, and unit."""
-_FLASH = re.compile(r"(?:X([+-]?\d+))?(?:Y([+-]?\d+))?D0?([123])")
-_ESCAPED = re.compile(r"\\u([0-9A-Fa-f]{4})")
-_ATTRIBUTES = ("C", "CVal", "CFtp", "CRot")
-
-
-def is_component_layer(lines: Sequence[TextLine]) -> bool:
-    """Tell whether lines are those of a Gerber file with components."""
-    return any(mark in line.text for line in lines[:100] for mark in ("FileFunction,Component", ",ComponentMain*"))
-
-
-def component_table(path: Path, lines: Sequence[TextLine]) -> Iterator[TextLine]:
-    """Yield the names of columns, and a line for each component: where the aperture ComponentMain is flashed.
-
-    x and y are those of the file, in its unit, and angles grow counterclockwise as seen from the top, also below.
-    Raises ConfigError for a file that lacks its side, its digits behind the point, or its unit.
-    """
-    found_in = {
-        one: next(filter(None, (command.search(line.text) for line in lines)), None) for one, command in _NEEDED.items()
-    }
-    side, digits, unit = (found[1] if found else "" for found in found_in.values())
-    if missing := [f"'%{one}*%'" for one, found in found_in.items() if not found]:
-        raise ConfigError(
-            f"{path}: this Gerber file of components lacks a line as {list_few(missing)}; export it again"
-        )
-    names = ("Designator", "Value", "Footprint", "Rotation", f"X ({unit})", f"Y ({unit})", "Side")
-    yield TextLine.of_cells(0, names)
-    main = aperture = ""
-    place, said = ["0", "0"], dict[str, str]()
-    for line in lines:
-        for command in _COMMAND.findall(line.text):
-            if command == "TA.AperFunction,ComponentMain":
-                main = "next"
-            elif main == "next" and (found := re.match(r"ADD(\d+)", command)):
-                main = f"D{found[1]}"
-            elif re.fullmatch(r"D\d\d+", command):
-                aperture = command
-            elif command.startswith("TO.C"):
-                name, _, value = command.removeprefix("TO.").partition(",")
-                value = _ESCAPED.sub(lambda sign: chr(int(sign[1], 16)), value.strip('"'))
-                said = {**({} if name == "C" else said), name: value}
-            elif found := _FLASH.fullmatch(command):
-                place = [found[axis] or place[axis - 1] for axis in (1, 2)]
-                if found[3] == "3" and aperture == main:
-                    cells = [said.get(name, "") for name in _ATTRIBUTES]
-                    cells += [f"{int(along) / 10 ** int(digits):.6f}" for along in place]
-                    yield TextLine.of_cells(line.number, (*cells, side))

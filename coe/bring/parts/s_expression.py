@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
@@ -43,15 +42,6 @@ def read_board(path: Path, raw: bytes) -> list[Numbered]:
     if depth:
         raise ConfigError(f"{path}: the file ends before its brackets are closed; save it again")
     return lists
-
-
-@contextmanager
-def numbers_in(path: Path, what: str) -> Iterator[None]:
-    """Raise ConfigError, which calls it `what`, for words that lack in a list, or that are no numbers."""
-    try:
-        yield
-    except (ValueError, IndexError, OverflowError):
-        raise ConfigError(f"{path}: {what} lacks a number; save the board again") from None
 
 
 def _nested(text: str) -> Node:
