@@ -38,6 +38,10 @@ class Bringing(Options):
         "component, fitted and left_out. Without a header, all fields in order: refdes,x,y,rotation.",
         metavar="LIST",
     )
+    bom_columns: str | None = option(
+        "Columns of the BOM with unknown names: refdes=Position; also value, package, fitted and left_out.",
+        metavar="LIST",
+    )
     not_fitted: list[str] | None = option(
         "Word for a part that is not fitted, e.g. N.C. or NC/*. Repeatable.", metavar="WORD"
     )
@@ -63,10 +67,12 @@ class Bringing(Options):
         path = self.answers or folder / answers.NAME
         said = answers.read(path) if self.answers or path.is_file() else answers.Answers()
         more: dict[str, Any] = {} if self.units is None else {"unit": self.units}
-        if self.columns is not None:
-            more |= answers.columns_of(self.columns)
-            if "columns" in more:
-                more["columns"] = {**said.columns, **more["columns"]}
+        if self.columns is not None and "=" not in self.columns:
+            more["order"] = [field.strip() for field in self.columns.split(",")]
+        elif self.columns is not None:
+            more["columns"] = {**said.columns, **answers.columns_of(self.columns)}
+        if self.bom_columns is not None:
+            more["bom_columns"] = {**said.bom_columns, **answers.columns_of(self.bom_columns)}
         for key, words in (("not_fitted", self.not_fitted), ("not_inspected", self.leave_out)):
             if words:
                 more[key] = tuple(dict.fromkeys((*getattr(said, key), *words)))

@@ -11,7 +11,7 @@ from coe.board.parts_list import Side
 from coe.bring.parts import vocabulary
 from coe.bring.parts.answers import Answers
 from coe.bring.parts.bom import Bom, BomJoin, join
-from coe.bring.parts.converting import parse_bom, read_bom
+from coe.bring.parts.converting import convert, parse_bom, read_bom
 from coe.bring.parts.placement_file import Placement
 from coe.bring.parts.refdes import designators
 from coe.errors import ConfigError
@@ -103,8 +103,6 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         '"R9","1k","R_0402","DNP"\n',
         "Comment,Designator,Footprint,Value,Manufacturer Part\n,R1 R2,R_0402,10k,RC0402\n24C64,U2,SOIC-8,,\n"
         "DNP,R9,R_0402,,\n",
-        "Reference Designator,Value,Package,Customer Designator\n,10k,R_0402,R1 R2\n,24C64,SOIC-8,U2\n,DNP,R_0402,R9\n",
-        "Reference,Value,Package,Position\nC3763533,10k,R_0402,R1 R2\nRC0402-1K,24C64,SOIC-8,U2\nBC847,DNP,R_0402,R9\n",
     ],
     ids=[
         "jlc",
@@ -127,14 +125,12 @@ def test_lists_of_designators(text: str, found: list[str]) -> None:
         "labels",
         "a list that is wider than its column",
         "titles between spaces",
-        "japanese, designators by their look",
-        "german, designators by their look",
-        "english, designators by their look",
+        "japanese",
+        "german, a plan",
+        "english",
         "kicad xml",
         "a note behind a row in quotes",
         "easyeda, an ic without a value",
-        "an empty column of designators",
-        "references of makers",
     ],
 )
 def test_a_bom_names_values_packages_and_what_is_not_fitted(tmp_path: Path, text: str) -> None:
@@ -145,12 +141,17 @@ def test_a_bom_names_values_packages_and_what_is_not_fitted(tmp_path: Path, text
     assert set(parts) - set(fitted) == {"R9"}
 
 
-@pytest.mark.parametrize(
-    ("name", "designators"), [("Designator", ["LED_RED", "IC_MCU", "SW_1"]), ("Reference", ["R01", "R02", "IC_MCU"])]
-)
-def test_places_in_a_store_are_no_designators(name: str, designators: list[str]) -> None:
-    rows = "".join(f"{one},1k,R_0402,A{number}\n" for number, one in enumerate(designators, 1))
-    assert [*parse_bom(Path("x.csv"), f"{name},Value,Package,Bin\n{rows}".encode())] == designators
+@pytest.mark.parametrize("name", ["Reference Designator", "Reference"])
+def test_a_person_says_which_column_of_a_bom_names_the_parts(tmp_path: Path, name: str) -> None:
+    of_makers = ("C3763533", "RC0402-1K") if name == "Reference" else ("", "")
+    rows = "".join(f"{one},{value},A{value}\n" for one, value in zip(of_makers, ("R1 R2", "U2"), strict=True))
+    (tmp_path / "b.csv").write_text(f"{name},Position,Value\n{rows}", encoding="utf-8")
+    (tmp_path / "p.csv").write_text("Ref,X (mm),Y (mm),Rot,Side\nR1,1,1,0,top\nU2,2,1,0,top\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"b\.csv: .*--bom-columns"):
+        convert(tmp_path / "p.csv", tmp_path / "b.csv", Answers())
+    said = Answers(bom_columns={"refdes": "Position"})
+    made = convert(tmp_path / "p.csv", tmp_path / "b.csv", said)
+    assert [place.value for place in made.places] == ["AR1 R2", "AU2"]
 
 
 def test_a_bom_fills_what_a_placement_file_lacks_and_tells_where_they_differ(tmp_path: Path) -> None:
@@ -385,7 +386,7 @@ def test_designators_with_a_word_for_parts_that_are_not_fitted_are_refused(cell:
         ("2,R1 R2\n1.0,R3\n0,R4\n,R5\n", ""),
         ("2,R1 R2\n3,R3 R4\n2,R5\n", "2 of 3 quantities"),
         ("20,R1 R2\n10,R3\n", ""),  # of ten boards
-        ("1,C1/C2\n2,R1/R2\n1,R5\n", ""),
+        ("1,C1/C2\n2,R1/R2\n1,R5\n", "1 of 3 quantities"),
         (",R1 R2 (3)\n1,R5\n", "1 of 2 quantities"),
         ("1,R1\n2,R2 R3\n3,Total\n,,,", ""),
         ('1,R4\n3,"R1,R2,"\n,R3,', ""),  # as OrCAD wraps them
@@ -438,7 +439,7 @@ def test_short_lines_that_name_no_part_as_others_do_are_passed_over_and_told() -
     assert "3 more" in note
 
 
-def test_a_short_line_counts_if_the_placement_file_names_its_parts() -> None:
+def test_a_short_line_counts_if_it_names_a_part() -> None:
     rows = "1,R1,1k,0402\n1,C1,1u,0402\n,U_MAIN,ESP32,\n,Rev: B2,,\n,Total,5,\n"
     read = joined_with(f"Qty,Designator,Value,Package\n{rows}", "R1", "C1", "U_MAIN", "B2")
     assert [place.value for place in read.placements] == ["1k", "1u", "ESP32", ""]

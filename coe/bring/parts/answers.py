@@ -22,6 +22,7 @@ NAME = "answers.yaml"
 _HEAD = "# What a person said of the placement file; coe-board parts reads it for each new export.\n"
 Shift = Annotated[float, Field(ge=-10_000, le=10_000, allow_inf_nan=False)]
 FieldName = Literal["refdes", "x", "y", "rotation", "side", "value", "package", "component", "fitted", "left_out"]
+BomField = Literal["refdes", "value", "package", "fitted", "left_out"]
 Heading = Annotated[str, Field(min_length=1)]
 
 
@@ -92,8 +93,8 @@ class NamedParts(StrictModel):
 class Answers(StrictModel):
     """How a placement file is read where it is read wrong, and what its parts are called; each key may be left out.
 
-    `unit` is that of its coordinates, if it states none. `columns` names the column of a field, `order` the
-    fields of a file without a header. `sides` are words for the sides; `fitted` and
+    `unit` is that of its coordinates, if it states none. `columns` names the column of a field, `bom_columns`
+    that of a BOM, `order` the fields of a file without a header. `sides` are words for the sides; `fitted` and
     `not_fitted` are words that say so of a part, here and in a BOM, where nobody knows what they say (`*` stands for
     any signs). `decimal` says what stands before the fraction of a number. `angles` says what angles count, `clockwise`
     that they grow clockwise. `y` down: y grows downwards. `offset` in mm is added to x and y after that. `side` and
@@ -105,6 +106,7 @@ class Answers(StrictModel):
 
     unit: Units | None = None
     columns: dict[FieldName, Heading] = Field(default_factory=dict)
+    bom_columns: dict[BomField, Heading] = Field(default_factory=dict)
     order: tuple[FieldName, ...] = ()
     sides: dict[str, Side] = Field(default_factory=dict)
     fitted: tuple[str, ...] = ()
@@ -177,17 +179,12 @@ def parse(path: Path, raw: bytes) -> Answers:
     return of_yaml(strict_yaml.parse(path, raw, f"some of {', '.join(Answers.model_fields)}"), Answers)
 
 
-def columns_of(words: str) -> dict[str, Any]:
-    """Return the answer that a person gives: refdes=Bauteil,x=Ost, or of a file without a header refdes,x,y.
-
-    Raises ConfigError.
-    """
+def columns_of(words: str) -> dict[str, str]:
+    """Return the names of columns that a person gives as refdes=Bauteil,x=Ost; raises ConfigError."""
     named = [word.partition("=") for word in words.split(",")]
-    if not any(sign for _, sign, _ in named):
-        return {"order": [field.strip() for field, _, _ in named]}
     if wrong := next((field for field, sign, name in named if not (sign and name.strip())), None):
-        raise ConfigError(f"--columns '{wrong}': write FIELD=NAME for each column, as refdes=Bauteil,x=Ost,y=Nord")
-    return {"columns": {field.strip(): name.strip() for field, _, name in named}}
+        raise ConfigError(f"'{wrong}': write FIELD=NAME for each column, such as refdes=Bauteil,x=Ost,y=Nord")
+    return {field.strip(): name.strip() for field, _, name in named}
 
 
 def _flow(value: object) -> str:

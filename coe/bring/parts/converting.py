@@ -15,14 +15,14 @@ from coe.board.parts_list import COLUMNS, BoardPart, Side
 from coe.bring.parts import bom as bom_list
 from coe.bring.parts import placements, text_table
 from coe.bring.parts.answers import AS_IT_IS, Answers
-from coe.bring.parts.bom import Bom, BomJoin, BomPart, join
+from coe.bring.parts.bom import Bom, BomJoin, join
 from coe.bring.parts.naming import Names
 from coe.bring.parts.placement_file import Placement, PlacementFile, expect_answered
 from coe.errors import ConfigError, list_few
 from coe.placement.panel_split import on_boards
 
 
-def read_file(path: Path, answers: Answers = AS_IT_IS, bom: Mapping[str, BomPart] | None = None) -> PlacementFile:
+def read_file(path: Path, answers: Answers = AS_IT_IS, bom: Bom | None = None) -> PlacementFile:
     """Read a placement file: all its parts, of both sides, in the order of the file, and what a person should confirm.
 
     Raises ConfigError, with file and line, for a file that cannot be read, that states another unit or none,
@@ -34,9 +34,7 @@ def read_file(path: Path, answers: Answers = AS_IT_IS, bom: Mapping[str, BomPart
     return parse_file(path, text_table.content(path, "the placement file"), answers, bom)
 
 
-def parse_file(
-    path: Path, raw: bytes, answers: Answers = AS_IT_IS, bom: Mapping[str, BomPart] | None = None
-) -> PlacementFile:
+def parse_file(path: Path, raw: bytes, answers: Answers = AS_IT_IS, bom: Bom | None = None) -> PlacementFile:
     """Return a placement file by its bytes; raises ConfigError as `read_file` does, which names `path`."""
     file = placements.parse(path, raw, answers)
     said = {refdes: answers.says_fitted(question.word) for refdes, question in file.asked.items()}
@@ -48,7 +46,7 @@ def parse_file(
         said=file.said | {refdes for refdes, is_fitted in said.items() if is_fitted},
         asked={refdes: question for refdes, question in file.asked.items() if said[refdes] is None},
     )
-    known = {*(bom or ())} - {*(bom.asked if isinstance(bom, Bom) else ())}
+    known = set[str]() if bom is None else bom.keys() - bom.asked.keys()
     of_board = on_boards(file.asked, file.placements)
     known.update(name for part in of_board.keys() & known for name in of_board[part])
     expect_answered(row for refdes, row in file.asked.items() if refdes not in known)
@@ -66,7 +64,7 @@ def read_bom(path: Path, answers: Answers = AS_IT_IS, *, asks: bool = True) -> B
 
 def parse_bom(path: Path, raw: bytes, answers: Answers = AS_IT_IS, *, asks: bool = True) -> Bom:
     """Return what the bytes of a BOM say; raises ConfigError as `read_bom` does, which names `path`."""
-    bom = bom_list.parse(path, raw)
+    bom = bom_list.parse(path, raw, answers)
     said = {refdes: answers.says_fitted(question.word) for refdes, question in bom.asked.items()}
     bom.asked = {refdes: question for refdes, question in bom.asked.items() if said[refdes] is None}
     out = [name for name, is_fitted in said.items() if is_fitted is False and name in bom]
@@ -131,6 +129,11 @@ def joined_with(
     joined = None if listed is None else join(file.placements, listed, said=file.said, not_placed=file.not_placed)
     notes = [f"{path.name}: {note}" for note in file.notes]
     if bom and listed is not None and joined is not None:
+        if len(joined.only_placed) == len(file.placements):
+            raise ConfigError(
+                f"{bom}: none of its parts ({list_few(listed)}) is in {path.name}; say which column names them, "
+                "--bom-columns refdes=NAME, or leave the BOM out"
+            )
         notes += [*filter(None, [listed.read_as]), *(f"{bom.name}: {note}" for note in joined.notes)]
     places = [_from_top(place, answers) for place in (file.placements if joined is None else joined.placements)]
     below = [place.refdes for place in places if place.side is Side.BOTTOM]

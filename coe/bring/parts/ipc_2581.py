@@ -124,4 +124,5 @@ def _part(part: xml.Element, board: _Ipc2581) -> CadPart:
     package = next((one.get("packageRef", "") for one, _ in listed.values()), "") or part.get("packageRef", "")
     # Two BOMs, as of two variants, may say yes and no, which is asked about.
     said.append(("populate", " / ".join(filter(None, listed))))
-    return CadPart(*(_OF_KICAD.sub("", text) for text in (name, value, package)), at, turn, side, said)
+    name, value, package = (_OF_KICAD.sub("", text) for text in (name, value, package))
+    return CadPart(name, value, package, at, turn, side, said)

@@ -26,7 +26,7 @@ _SEVERAL = re.compile(rf"[^\W_]\s*{_COMMA}\s*[^\W_]|\d\s*&\s*[A-Za-z]|(?<!\w)([A
 _RANGE = re.compile(rf"(?<![A-Za-z_])([A-Za-z_]++)(\d++)\s*{_TO}\s*([A-Za-z_]*)(\d+)", re.IGNORECASE)
 _BETWEEN = re.compile(rf"(?:\s|{_COMMA}|(?<!\b[A-Za-z])&)+")
 """S&H1 is one part, and R1&R2 are two."""
-_JOINED = re.compile(r"([A-Za-z_]+)\d+(?:[/+]\1\d+)+", re.IGNORECASE)
+JOINED = re.compile(r"([A-Za-z_]+)\d+(?:[/+]\1\d+)+", re.IGNORECASE)
 """R1/R2 are two parts if no part has this name; 1/R1 and A1/R1 are a part of a board of a panel."""
 _AND_NUMBER = rf"\s*(?:{_COMMA}|&)\s*(?=\d)"
 _SHORT = re.compile(rf"\b([A-Za-z_]+)\d+(?:{_AND_NUMBER}\d+(?![\w/.]))+")
@@ -38,7 +38,6 @@ COUNT = re.compile(
 """R1,R2 (2) are two parts."""
 _NO_NAMES = {"and", "und", "et", "n/a", "none"}
 _MOST_IN_RANGE = 1000
-_MOST = 0.75
 USUAL = re.compile(r"[A-Za-z]{1,4}[1-9]\d{0,3}")
 """What most designators look like, and few other cells."""
 
@@ -94,30 +93,20 @@ def expect_designators(path: Path, parts: Sequence[PlacementRow], header: Placem
             )
 
 
-def hold_designators(cells: Sequence[str]) -> bool:
-    """Tell whether most cells of a column are lists of designators, of which few stand twice, as packages would."""
-    lists = [*filter(None, map(designators, cells))]
-    usual = [names for names in lists if all(map(USUAL.fullmatch, names))]
-    names = [name for found in usual for name in found]
-    return len(usual) >= _MOST * len(lists) and len({*names}) >= max(_MOST * len(names), 2)
-
-
-def designators(text: str) -> dict[str, str]:
-    """Return the reference designators of a cell, each with the word that may be one name instead, or "".
+def designators(text: str) -> list[str]:
+    """Return the reference designators of a cell.
 
     A number in brackets behind them is how many they are; without a space before it may be of a name.
-    Example: `designators("R1-R2, C7/C8 (4)")` is `{"R1": "", "R2": "", "C7": "C7/C8", "C8": "C7/C8"}`.
+    Example: `designators("R1-R2, C7/C8 (4)")` is `["R1", "R2", "C7", "C8"]`.
     """
     text = " ".join(text.split())
     count = COUNT.search(text)
-    counted = {} if count is None else _names_in(text[: count.start()])
+    counted = [] if count is None else _names_in(text[: count.start()])
     is_count = count is not None and counted and (count["space"] or int(count["n"]) == len(counted))
     return counted if is_count else _names_in(text)
 
 
-def _names_in(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-
+def _names_in(text: str) -> list[str]:
     def range_of(match: re.Match[str]) -> str:
         prefix, first, other, last = match.groups()
         low, high = int(first), int(last)
@@ -127,9 +116,6 @@ def _names_in(text: str) -> dict[str, str]:
 
     text = _RANGE.sub(range_of, text)
     text = _SHORT.sub(lambda match: re.sub(_AND_NUMBER, f",{match[1]}", match[0]), text)
-    for word in _BETWEEN.split(_RANGE.sub(range_of, text)):
-        if re.search(r"[^\W_]", word) and word.casefold() not in _NO_NAMES:
-            is_joined = _JOINED.fullmatch(word) is not None
-            for name in re.split("[/+]", word) if is_joined else [word]:
-                found.setdefault(name, word if is_joined else "")
-    return found
+    words = [word for word in _BETWEEN.split(_RANGE.sub(range_of, text)) if re.search(r"[^\W_]", word)]
+    names = [re.split("[/+]", word) if JOINED.fullmatch(word) else [word] for word in words]
+    return [*dict.fromkeys(name for found in names for name in found if name.casefold() not in _NO_NAMES)]
