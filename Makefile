@@ -10,7 +10,8 @@ BOARD := $(if $(FULL),demo,first_look)
 IMAGES := build/$(if $(FULL),demo,first-look)/images
 MEMORY := $(if $(FULL),150MB,25MB)
 RUN := runs/$(BOARD)/latest
-JOBS ?= 2
+# Tests wait for threads, processes and files: three at a time fill two cores.
+JOBS ?= 3
 # Compiled modules are kept, also where the environment says otherwise: each test process would compile all of them.
 export PYTHONDONTWRITEBYTECODE :=
 # The files of serial tests: the second pass imports no others.
@@ -32,17 +33,18 @@ inspect: $(if $(FULL),demo,first-look) ## make a first look (FULL=1: the demo) i
 	fi; \
 	[ $$status -le 1 ]
 
-test: check ## lint, types and all tests that are not marked slow, gpu or stress (JOBS=2 at a time)
-	$(call passes,not slow and not gpu and not stress)
+test: setup ## lint, types and all tests that are not marked slow, gpu or stress (JOBS=3 files at a time)
+	$(call passes,not slow and not gpu and not stress,check)
 
-test-all: check ## the same with the slow tests, and with the clients of brokers and browsers, and Ray, that they need
+test-all: setup ## the same with the slow tests, and with the clients of brokers and browsers, and Ray, that they need
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement requirements.real.lock
-	$(call passes,not gpu and not stress)
+	$(call passes,not gpu and not stress,check)
 
-# Tests in two passes: files of tests side by side, then those marked serial, one after another. Both passes run, whatever
-# the first said. A pass that selects no test says so (pytest's status 5), which is no failure.
+# Tests in two passes: files of tests side by side, with lint and types beside them, then those marked serial, one after
+# another. All run, whatever the others said. A pass that selects no test says so (pytest's status 5): no failure.
 define passes
-	@failed=0; trap 'exit 130' INT; \
+	@failed=0; trap 'exit 130' INT; mkdir -p build; \
+	$(if $(2),$(MAKE) --no-print-directory $(2),:) > build/check.txt 2>&1 & check=$$!; \
 	run() { \
 	    echo "== $$1"; shift; status=0; \
 	    OMP_NUM_THREADS=1 $(BIN)/python -m pytest "$$@" || status=$$?; \
@@ -50,8 +52,9 @@ define passes
 	}; \
 	run "$(JOBS) files of tests side by side" -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=10 \
 	    -m "not serial and $(1)"; \
+	wait $$check || failed=$$?; cat build/check.txt; \
 	run "tests that must be alone (marked serial)" $(SERIAL) -m "serial and $(1)"; \
-	[ $$failed -eq 0 ] || echo "tests failed: see the summaries of both passes above (status $$failed)"; \
+	[ $$failed -eq 0 ] || echo "failed: see the summaries above (status $$failed)"; \
 	exit $$failed
 endef
 
