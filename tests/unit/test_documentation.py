@@ -130,7 +130,7 @@ def test_make_has_the_targets_that_pages_name():
 
 
 def test_what_a_kind_may_import_from_experts_is_there():
-    page = (pages.ROOT / "docs" / "experts.md").read_text(encoding="utf-8")
+    page = (pages.ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
     table = page.partition("### Functions for your kind")[2].partition("### Rules for a kind")[0]
     module, names = "", 0
     for source, words in re.findall(r"^\|([^|]*)\|([^|]*`[^|]*)\|", table, re.MULTILINE):
