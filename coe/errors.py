@@ -40,7 +40,7 @@ class ConfigError(CoeError):
 
 
 class TooFewPictures(ConfigError):
-    """A training was given too few pictures, of all or of a label; what it passed over is told with it."""
+    """A training was given too few pictures, of all or of a label."""
 
 
 class RulesError(ConfigError):

@@ -16,7 +16,6 @@ from coe.core import Expert
 from coe.errors import readable
 from coe.pictures import alike
 from coe.pictures.decoding import decode
-from coe.pictures.finding import passed_over
 from coe.pictures.photographs import Purpose
 from coe.store.kinds import Image
 from coe.store.learned import LearnedPictures, PictureDigests
@@ -84,11 +83,10 @@ class TakenPictures:
         return {SHORTER: expert.input_size * aspect} if aspect < _STRIP else {}
 
     def sentence(self) -> str:
-        """Say how many pictures were taken from which folder, and which files there are no pictures that are read."""
+        """Say how many pictures were taken from which folder."""
         folders = Counter(self.name(picture.path.parent) for picture in self.pictures)
         taken = ", ".join(f"{count} from {folder}" for folder, count in sorted(folders.items()))
-        beside = (path for folder in {p.path.parent for p in self.pictures} for path in folder.iterdir())
-        return f"took {len(self.pictures)} pictures: {taken}{passed_over(beside, self.root)}"
+        return f"took {len(self.pictures)} pictures: {taken}"
 
     def identical(self) -> Iterable[str]:
         """Yield sentences about identical pictures: in two parts of the data, under two labels, twice, or all of them.

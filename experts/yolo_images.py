@@ -52,9 +52,7 @@ def read(expert: Expert, plan: TrainingPlan) -> list[Photograph]:
     if not raw.get("test") and len(held_out) >= MANY:
         choosing, held_out = halved(held_out, plan.seed)
     if not training or not held_out:
-        inside = (path for place in _places(root, raw["train"], plan.data) for path in place.rglob("*"))
-        over = finding.passed_over(inside, root)
-        raise ConfigError(f"data set '{plan.data}' has too few images to train on and to hold some out{over}")
+        raise ConfigError(f"data set '{plan.data}' has too few images to train on and to hold some out")
     purposes = zip(Purpose, (training, choosing, held_out), strict=True)
     return [Photograph(path, name=str(path), purpose=purpose) for purpose, paths in purposes for path in paths]
 
@@ -95,7 +93,7 @@ def images_of(root: Path, entry: Any, source: Path) -> list[Path]:
     images: list[Path] = []
     for place in _places(root, entry, source):
         if place.is_dir():
-            images += sorted(finding.pictures(place, strict=True))
+            images += sorted(finding.pictures(place))
         elif place.is_file():
             try:
                 lines = place.read_text(encoding="utf-8-sig").split("\n")

@@ -31,7 +31,7 @@ LAYOUTS = f"expected {LAYOUT}, <expert>/<label>/<picture>, or a table {TABLE} wi
 _PARTS = {"train": Purpose.LEARN, **dict.fromkeys(TO_CHOOSE, Purpose.VERIFY), "test": Purpose.TEST}
 """What the pictures in folders of a data set are for."""
 _FAULTS = 20
-"""So many folders whose meaning is not clear are named."""
+"""So many folders whose meaning is not clear are named, and so many lines of a table that are wrong."""
 
 Row = tuple[str, str, str, bool | None]
 """Component ("": any that the expert inspects), expert, true label, and whether that speaks for the part, if known."""
@@ -70,10 +70,10 @@ def find(
     table = source / TABLE if source.is_dir() else source
     with readable(source):
         if table.is_file() and table.suffix.lower() == ".csv":
-            rows = list(_of_table(table, experts))
+            rows = _of_table(table, experts)
         elif source.is_dir():
             labels = {label for expert in experts.values() for label in expert.labels}
-            found = finding.labelled(source, components or {}, labels, strict=True)
+            found = finding.labelled(source, components or {}, labels)
             rows = _with_truths(source, found, _of_any(source, experts, components or {}, alone))
             if purpose is not None:
                 rows = photographs.of_purpose(source, rows, purpose)
@@ -113,7 +113,7 @@ def of_expert(
     folders = {composed(path.name) for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")}
     if not good_only and folders == set(map(composed, expert.labels)):
         names = set()  # a label may be called as a component is
-    found = finding.labelled(root, names, labels, strict=False)
+    found = finding.labelled(root, names, labels)
     if any(one.component for one in found) and composed(root.resolve().name) not in names:
         others = sorted({one.name.partition("/")[0] for one in found if not one.component})
         if others and board is not None:
@@ -174,21 +174,24 @@ def _of_any(
     return meaning
 
 
-def _of_table(table: Path, experts: Mapping[str, Expert]) -> Iterator[Photograph]:
+def _of_table(table: Path, experts: Mapping[str, Expert]) -> list[Photograph]:
     lines: dict[tuple[str, str], int] = {}
+    rows, faults = [], []
     for row in photographs.read_rows(table, COLUMNS, LAYOUTS):
-        where = f"{table.name}:{row.number}"
         one, fault = photographs.stated(table, row)
         expert, label = (row.cells.get(column, "") for column in COLUMNS[1:])
-        if fault or not one.name:
-            raise ConfigError(f"{where}: {fault or 'the path is empty'}")
-        if earlier := lines.get((one.name, expert)):
-            raise ConfigError(f"{where}: '{one.name}' is listed for '{expert}' already in line {earlier}")
-        lines[one.name, expert] = row.number
+        earlier = lines.setdefault((composed(one.name), expert), row.number)
         try:
-            yield replace(one, expert=expert, label=_known_label(experts, expert, label))
+            if fault or not one.name:
+                raise ConfigError(fault or "the path is empty")
+            if earlier != row.number:
+                raise ConfigError(f"'{one.name}' is listed for '{expert}' already in line {earlier}")
+            rows.append(replace(one, expert=expert, label=_known_label(experts, expert, label)))
         except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from error
+            faults.append(f"{table.name}:{row.number}: {error}")
+    if faults:
+        raise ConfigError(list_few(faults, _FAULTS, "; "))
+    return rows
 
 
 def _known_label(experts: Mapping[str, Expert], expert: str, label: str) -> str:

@@ -11,9 +11,7 @@ from pathlib import Path
 import torch
 
 from coe.core import Expert
-from coe.errors import TooFewPictures
 from coe.helpers.plugins import running
-from coe.pictures.finding import passed_over
 from coe.store import bodies
 from coe.store.blob_format import optional_of
 from coe.store.kinds import BACKBONE, Image, Kind, ModuleKind, Progress, Trained, TrainingPlan
@@ -33,10 +31,7 @@ def learn(
     Raises ConfigError, StoreError.
     """
     with _begun(store, expert, plan, start) as begun:
-        try:
-            trained = kind.train(expert, begun, progress)
-        except TooFewPictures as error:
-            raise TooFewPictures(f"{error}{passed_over(plan.data.rglob('*'), plan.data)}") from error
+        trained = kind.train(expert, begun, progress)
     if plan.turned and kind.learns_turned:
         trained = replace(trained, metrics=trained.metrics | {"turned": 1.0})
     if isinstance(kind, ModuleKind):

@@ -304,14 +304,13 @@ def expect_decided(root: Path, found: Iterable[Photograph]) -> None:
         )
 
 
-def labelled(root: Path, components: Collection[str], labels: Collection[str], *, strict: bool) -> list[Photograph]:
+def labelled(root: Path, components: Collection[str], labels: Collection[str]) -> list[Photograph]:
     """Return the pictures in a folder of photographs, in natural order.
 
-    The folder holds a folder of each component, or is that of one component, or holds folders of labels alone. With
-    `strict`, ConfigError is raised for what is called a picture and cannot be read for what its name says; else it is
-    passed over. Raises OSError.
+    The folder holds a folder of each component, or is that of one component, or holds folders of labels alone. Raises
+    ConfigError with whatever looks like a picture and cannot be read for what its name says; OSError.
     """
-    found = [_labelled(root, path, components, labels) for path in pictures(root, strict=strict)]
+    found = [_labelled(root, path, components, labels) for path in pictures(root)]
     try:
         by_spelling({photograph.name.rpartition("/")[0] for photograph in found})
     except ValueError as error:
@@ -328,7 +327,7 @@ def of_components(root: Path) -> list[Photograph]:
         raise ConfigError(f"'{root}' is not a folder; expected {LAYOUT}")
     with readable(root):
         folders = {composed(path.name) for path in root.iterdir() if path.is_dir()}
-        found = labelled(root, folders, (), strict=True)
+        found = labelled(root, folders, ())
     if not found:
         raise ConfigError(f"'{root}' holds no pictures; expected {LAYOUT}")
     return found
@@ -373,43 +372,37 @@ def _may_hold_masks(files: Iterable[Path]) -> set[str]:
     return {one.as_posix() for one in folders if one in masks or {one.parent / "train", one.parent / "test"} & folders}
 
 
-def pictures(root: Path, *, strict: bool) -> Iterator[Path]:
-    """Yield the pictures in a folder and its folders; `strict` as for `labelled`."""
+def pictures(root: Path) -> list[Path]:
+    """Return the pictures in a folder and its folders; raises ConfigError with all that cannot be read as they are."""
     entries = list(walk(root, hidden=True))
     expect_no_masks(root, _may_hold_masks(entry.path.relative_to(root) for entry in entries))
     raw = raw_beside(entry.path for entry in entries)
+    found, faults = [], []
     for entry in entries:
-        inside = PurePosixPath(entry.path.relative_to(root).as_posix())
-        hidden = any(name.startswith(".") for name in inside.parts)
-        if entry.kind is EntryKind.EMPTY and entry.path.suffix.lower() in EXTENSIONS:
-            raise ConfigError(f"{entry.path} is a folder, not a file; remove it")
-        if entry.kind is EntryKind.EMPTY or (entry.kind is EntryKind.LEFT and not entry.path.is_symlink()):
+        if entry.path in raw:
             continue
-        if entry.kind is EntryKind.FILE and (hidden or entry.path.suffix.lower() not in EXTENSIONS):
-            if (
-                strict
-                and is_called_picture(inside.name)
-                and entry.path not in raw
-                and not goes_with_pictures(entry.path)
-            ):
-                why = unfinished(inside.name) or other_format(entry.path) or "is not read: its folder is hidden"
-                raise ConfigError(f"{entry.path} {why}")
-            continue
-        if hidden:
-            continue
-        if entry.kind is not EntryKind.FILE:
-            raise ConfigError(f"{entry.path} {entry.reason}; mend it or remove it")
-        yield entry.path
+        hidden = any(name.startswith(".") for name in entry.path.relative_to(root).parts)
+        if why := _why_no_photograph(entry, hidden):
+            faults.append(f"{entry.path} {why}")
+        elif entry.kind is EntryKind.FILE and not hidden and entry.path.suffix.lower() in EXTENSIONS:
+            found.append(entry.path)
+    if faults:
+        raise ConfigError(list_few(faults, _SHOWN, "; "))
+    return found
 
 
-def passed_over(paths: Iterable[Path], root: Path) -> str:
-    """Name those of paths, notes aside, that are files without an ending of a picture, behind a sentence."""
-    over = set()
-    for path in paths:
-        hidden = path.name.startswith(".")
-        read = not hidden and path.suffix.lower() in EXTENSIONS
-        meant = is_called_picture(path.name) or not hidden
-        if meant and not read and not path.is_dir() and not goes_with_pictures(path):
-            over.add(path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path))
-    names = list_few(sorted(over, key=natural), _SHOWN)
-    return f"; passed over {len(over)} files that are no pictures by their names: {names}" if over else ""
+def _why_no_photograph(entry: FolderEntry, hidden: bool) -> str:
+    """Return why an entry that looks like a photograph, or like a folder of them, is not read; else ""."""
+    path, kind = entry.path, entry.kind
+    if kind is EntryKind.FILE:
+        if path.suffix.lower() in EXTENSIONS and not hidden:
+            return ""
+        if goes_with_pictures(path) or not (is_called_picture(path.name) or (holds_picture(path) and not hidden)):
+            return ""
+        other = "is not read: its folder is hidden" if hidden else "is not called a picture; rename it to .png or .jpg"
+        return unfinished(path.name) or other_format(path) or other
+    if kind is EntryKind.EMPTY:
+        return "is a folder, not a file; remove it" if path.suffix.lower() in EXTENSIONS else ""
+    if hidden or (kind is EntryKind.LEFT and not path.is_symlink()):
+        return ""
+    return f"{entry.reason}; mend it or remove it"

@@ -33,6 +33,8 @@ from coe.pictures.picture_names import other_format
 
 TABLE, SPLIT = "images.csv", "split.csv"
 SPLIT_COLUMNS = ("path", "group", "for")
+LEVELS = 3
+"""A folder of a component lies in that with the table; folders of labels and of dates lie below it."""
 SHOWN = 5
 
 
@@ -203,12 +205,10 @@ def stated(table: Path, row: TableRow) -> tuple[Photograph, str]:
     folder, faults = table.parent, []
 
     def at(column: str, what: str) -> tuple[str, Path]:
-        cell = row.cells.get(column, "")
-        inside = os.path.normpath(cell.replace("\\", "/")) if cell else ""
-        first = inside.partition("/")[0]
+        inside, fault = _inside(row.cells.get(column, ""))
         path = folder / inside
-        if "\0" in inside or os.path.isabs(inside) or first == ".." or ":" in first:
-            faults.append(f"{what}'{inside}' leaves the folder of the table; give a path relative to it")
+        if fault:
+            faults.append(f"{what}{fault}")
         elif inside:
             path = file_at(folder, inside)
             if not os.path.lexists(path):
@@ -226,6 +226,14 @@ def stated(table: Path, row: TableRow) -> tuple[Photograph, str]:
     return Photograph(path, name=inside, reference=reference if named else None, sha256=checksum), next(
         iter(faults), ""
     )
+
+
+def _inside(cell: str) -> tuple[str, str]:
+    """Return the normal path that a cell gives, in the folder of its table, and what is wrong with it, or ""."""
+    inside = os.path.normpath(cell.replace("\\", "/")) if cell else ""
+    first = inside.partition("/")[0]
+    leaves = "\0" in inside or os.path.isabs(inside) or first == ".." or ":" in first
+    return inside, f"'{inside}' leaves the folder of the table; give a path relative to it" if leaves else ""
 
 
 def file_at(folder: Path, inside: str) -> Path:
@@ -253,20 +261,21 @@ class Split:
 
     @classmethod
     def beside(cls, folder: Path) -> Split | None:
-        """Return the split of a folder of photographs, or of one component beside others; None if there is none.
+        """Return the split of a folder of photographs, or of a component or a label in it; None if there is none.
 
-        Raises ConfigError for a file that makes no sense.
+        A folder that is a link lies where the link does, and where it leads. Raises ConfigError for a file that makes
+        no sense.
         """
-        here = folder.resolve()
-        root = next((place for place in (here, here.parent) if (place / SPLIT).is_file()), None)
+        places = (Path(os.path.abspath(folder)), folder.resolve())
+        around = (place for here in places for place in (here, *here.parents[:LEVELS]))
+        root = next((place for place in around if (place / SPLIT).is_file()), None)
         return None if root is None else cls(root, _purposes(root / SPLIT))
 
     def name_of(self, path: Path) -> str:
         """Return how the file names a picture."""
-        place = path.parent.resolve() / path.name
-        return composed(
-            place.relative_to(self.root).as_posix() if place.is_relative_to(self.root) else place.as_posix()
-        )
+        places = (Path(os.path.abspath(path)), path.parent.resolve() / path.name)
+        inside = (place.relative_to(self.root) for place in places if place.is_relative_to(self.root))
+        return composed(next(inside, places[0]).as_posix())
 
     def added_to(self, pictures: Iterable[Photograph]) -> list[Photograph]:
         """Return pictures with their purposes and parts; None and "" for those that the file does not name."""
@@ -323,8 +332,11 @@ def _purposes(table: Path) -> dict[str, tuple[Purpose, str]]:
     purposes: dict[str, tuple[Purpose, int]] = {}
     with readable(table):
         for row in read_rows(table, SPLIT_COLUMNS, f"the first line must be {','.join(SPLIT_COLUMNS)}"):
-            name, part, word = (row.cells.get(column, "") for column in SPLIT_COLUMNS)
+            cell, part, word = (row.cells.get(column, "") for column in SPLIT_COLUMNS)
+            name, fault = _inside(cell)
             where = f"{table}:{row.number}"
+            if fault:
+                raise ConfigError(f"{where}: {fault}")
             if word not in list(Purpose):
                 raise ConfigError(f"{where}: '{word}' is not known; write {', '.join(Purpose)}")
             if composed(name) in rows:
@@ -350,7 +362,7 @@ def split(
     of which one is good and another is not, and for a folder with the split of the folder around it; NotWritten.
     """
     before = Split.beside(root)
-    if before is not None and before.root != root.resolve():
+    if before is not None and not before.root.samefile(root):
         raise ConfigError(f"{before.root / SPLIT} says what its pictures are for; split {before.root}")
     rows = _with_parts(photographs if before is None else before.added_to(photographs), pattern)
     counts: dict[tuple[str, str], Counter[Purpose]] = {}
@@ -371,8 +383,11 @@ def split(
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(SPLIT_COLUMNS)
-    named = sorted(((composed(one.name), one) for one in rows), key=lambda pair: natural(pair[0]))
-    writer.writerows((name, one.part, one.purpose) for name, one in named)
+    said = {} if before is None else dict(before.rows)  # those of pictures that are away stay, too
+    said |= {composed(one.name): (one.purpose, one.part) for one in rows if one.purpose is not None}
+    writer.writerows(
+        (name, part, purpose) for name, (purpose, part) in sorted(said.items(), key=lambda row: natural(row[0]))
+    )
     write_atomically(root.resolve() / SPLIT, [text.getvalue()])
     return rows
 

@@ -13,11 +13,9 @@ from coe.errors import ConfigError, DamagedImage
 from coe.learn import labelled
 from coe.pictures.decoding import decode
 from coe.pictures.finding import find
-from coe.pictures.photographs import Purpose
 from coe.pictures.picture_file import PictureFile
 from coe.placement import Layout
 from coe.placement.run_source import WholeBoards
-from experts.taken import TakenPictures
 
 COMPONENTS = {"C5", "R0402"}
 RAW = b"\0\0\0\x18ftypcrx \0\0\0\1" + bytes(range(256))
@@ -96,26 +94,20 @@ def test_a_picture_with_a_black_edge_has_ways_out(form, tmp_path, monkeypatch):
         decode(data)
 
 
-def test_a_training_says_what_it_passed_over(tmp_path):
-    taken = TakenPictures(tmp_path)
-    for name in ("a.png", "b.webp", ".in.c.png", "d.png.part", "notes.txt", ".DS_Store", "README"):
-        write(tmp_path / "good" / name, encoded() if name == "a.png" else NOTES["README"])
-    taken.add(tmp_path / "good" / "a.png", np.zeros((8, 8, 3), np.uint8), Purpose.LEARN)
-    said = taken.sentence()
-    assert all(f"good/{name}" in said for name in ("b.webp", ".in.c.png", "d.png.part"))
-    assert not any(name in said for name in ("notes", "DS_Store", "README"))
-
-
 @pytest.mark.parametrize("name", ["b.webp", ".in.b.png", "b.png.part", "b.CR3"])
-def test_verified_pictures_that_cannot_be_read_are_refused(tmp_path, name):
+def test_verified_and_training_pictures_that_cannot_be_read_are_refused(tmp_path, name):
     place = tmp_path / "body" / "good"
     for path in (place / "a.png", place / "a.CR3", place / ".DS_Store", place / "@eaDir" / "a.png"):
         write(path, encoded() if path.suffix == ".png" else RAW)
-    experts = {"body": Expert("body", "resnet18", ("good", "bad"), 64, "body")}
-    assert [picture.name for picture in labelled.find(tmp_path, experts)] == ["body/good/a.png"]
+    write(place / "README", NOTES["README"])
+    expert = Expert("body", "resnet18", ("good", "bad"), 64, "body")
+    assert [picture.name for picture in labelled.find(tmp_path, {"body": expert})] == ["body/good/a.png"]
+    assert len(labelled.of_expert(tmp_path / "body", expert)) == 1
     (place / name).write_bytes(RAW)
     with pytest.raises(ConfigError):
-        labelled.find(tmp_path, experts)
+        labelled.find(tmp_path, {"body": expert})
+    with pytest.raises(ConfigError):
+        labelled.of_expert(tmp_path / "body", expert)
 
 
 def test_what_lies_beside_pictures_of_whole_boards_is_no_board(tmp_path):

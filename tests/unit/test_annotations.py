@@ -338,7 +338,7 @@ def test_pictures_of_a_format_that_is_not_read_are_called_so(tmp_path: Path, pho
     with pytest.raises(ConfigError):
         annotation_file.read(stored(tmp_path / "a.json", content), photos, PLAIN, findings)
     assert ["PNG" in what for what in findings.faults] == [True]
-    with pytest.raises(ConfigError, match="webp"):  # it was passed over
+    with pytest.raises(ConfigError, match="webp"):  # as it is named
         yolo_images.images_of(photos, ".", tmp_path / "data.yaml")
 
 

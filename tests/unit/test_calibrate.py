@@ -390,6 +390,9 @@ def test_pictures_lie_in_folders_of_experts_and_labels_or_stand_in_a_table(tmp_p
     for line, message in {
         "b.png;seen;hole;": "images.csv:2: there is no file 'b.png'",
         "../a.png;seen;hole;": "images.csv:2: '../a.png' leaves the folder of the table",
+        "b.png;seen;hole;\na.png;seen;hol;": (
+            "images.csv:2: there is no file 'b.png'; images.csv:3: 'hol' is not a label of 'seen'"
+        ),
         "a.png;sen;hole;": "images.csv:2: 'sen' is not an expert; did you mean 'seen'",
         "a.png;seen;hole;\na.png;seen;none;": "images.csv:3: 'a.png' is listed for 'seen' already in line 2",
     }.items():

@@ -199,7 +199,7 @@ def test_a_data_set_that_does_not_fit_is_told(tmp_path, text, words):
         read_data_set(plan(data if text else tmp_path / "d", tmp_path / "w"), JOINT)
 
 
-def test_files_that_were_passed_over_are_named_where_too_few_images_are_left(tmp_path):
+def test_a_picture_that_is_not_called_one_is_named(tmp_path):
     data = data_set(tmp_path / "d", val=False, images=1)
     (tmp_path / "d" / "images" / "train" / "shot 2").write_bytes(b"\xff\xd8\xff\0")
     with pytest.raises(ConfigError, match="shot 2"):

@@ -1,8 +1,10 @@
 """One layout of photographs for all commands, `<component>/<label>/*`: which picture tells which expert what."""
 
+import shutil
 from pathlib import Path
 
 import pytest
+from picture_folders import encoded, write
 
 from coe.board import photo_labels
 from coe.board.rules import Rules
@@ -121,6 +123,7 @@ def test_a_folder_that_leaves_it_open_is_no_label_of_an_inspection(tmp_path: Pat
         (["R0402/ok/cracked/1.png"], ["R0402/ok/cracked"]),
         (["D1/cracked/missing/1.png"], ["D1/cracked/missing"]),
         (["R042/good/1.png"], ["R042"]),
+        (["D1/ok/1.png", "D1/ok/2.webp", "D1/cracked/3.png.part"], ["2.webp", "3.png.part"]),
         (["train/good/1.png", "test/cracked/2.png", "ground_truth/cracked/2_mask.png"], ["masks", "MVTec"]),
     ],
 )
@@ -131,6 +134,17 @@ def test_what_is_unclear_is_told_at_once(tmp_path: Path, board: Rules, names: li
     assert all(word in str(refused.value) for word in told)
     with pytest.raises(ConfigError):
         [labelled.of_expert(tmp_path, expert, board) for expert in board.experts.values()]
+
+
+def test_a_picture_that_is_not_called_one_is_refused_with_all_others(tmp_path: Path, board: Rules) -> None:
+    make(tmp_path, "D1/ok/1.png", "D1/ok/.thumb", "D1/ok/notes")
+    for name, form in (("IMG_2", "PNG"), ("3.webp", "JPEG"), ("4.dng", "TIFF")):
+        write(tmp_path / "D1" / "cracked" / name, encoded(form))
+    with pytest.raises(ConfigError) as refused:
+        learned(tmp_path, board, board.experts["chip"])
+    assert all(f"cracked/{name}" in str(refused.value) for name in ("IMG_2", "3.webp", "4.dng"))
+    shutil.rmtree(tmp_path / "D1" / "cracked")
+    assert learned(tmp_path, board, board.experts["chip"]) == {"D1/ok/1.png": "ok"}
 
 
 def test_photographs_of_other_components_alone_are_refused(tmp_path: Path, board: Rules) -> None:
@@ -146,11 +160,11 @@ def test_photographs_of_other_components_alone_are_refused(tmp_path: Path, board
 
 def test_a_folder_of_a_users_own_may_be_called_ground_truth(tmp_path: Path, board: Rules) -> None:
     make(tmp_path, "R0402/ground truth/1.png", "R0402/good/2.png")
-    found = finding.labelled(tmp_path, board.components, (), strict=True)
+    found = finding.labelled(tmp_path, board.components, ())
     assert [(one.component, one.label) for one in found] == [("R0402", "good"), ("R0402", "ground truth")]
     make(tmp_path, "R0402/ground truth/1_mask.png")  # as in MVTec AD 2
     with pytest.raises(ConfigError, match="masks"):
-        finding.labelled(tmp_path, board.components, (), strict=True)
+        finding.labelled(tmp_path, board.components, ())
 
 
 def test_a_bad_part_is_never_taken_for_a_good_one(tmp_path: Path, board: Rules) -> None:
