@@ -176,7 +176,7 @@ class HeldAnswers:
         if wrong := [
             f"{len(right)} of '{label}'" for label, right in of_label.items() if len(right) and not right.any()
         ]:
-            yield f"of these held-out pictures none is told right: {', '.join(wrong)}"
+            yield f"none of these held-out pictures is judged right: {', '.join(wrong)}"
 
 
 def answers(kind: ModuleKind, module: torch.nn.Module, part: LabelledImages, batch: int) -> HeldAnswers:

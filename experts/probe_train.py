@@ -200,5 +200,5 @@ def _remarks(rows: Rows, expert: Expert, deepest: int) -> list[str]:
         if len(places) < _FEW:
             few.append(f"{len(places)} pictures of '{label}'")
     if few:
-        remarks.append(f"only {', '.join(few)}: what else they look like is not known; give {_FEW}")
+        remarks.append(f"only {', '.join(few)}: too few to show how such parts vary; give {_FEW}")
     return remarks

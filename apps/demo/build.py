@@ -97,7 +97,7 @@ def build(
         or not truth_file(images).is_file()
     )
     if not todo and not shoot:
-        console.print(f"demo board: all there ({images}, {store.root})")
+        console.print(f"demo board: complete ({images}, {store.root})")
         return {}
     count = workers or min(os.cpu_count() or 1, 8)
     context = multiprocessing.get_context("spawn")  # threads of torch do not survive a fork
@@ -203,9 +203,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--workers", type=int, help="number of processes, of one thread each (default: one for each core)"
     )
     parser.add_argument("--only", action="append", metavar="EXPERT", help="train only this expert; repeatable")
-    parser.add_argument(
-        "--quick", action="store_true", help="train only for a trial of the build: the experts are of no use"
-    )
+    parser.add_argument("--quick", action="store_true", help="train briefly, to try the build; the experts are useless")
     parser.add_argument("--force", action="store_true", help="make everything again")
     options = parser.parse_args(arguments)
     begun = time.perf_counter()

@@ -93,7 +93,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--precision",
         default="fp32",
-        help="fp32, half or mixed; with two, as fp32,mixed, both inspect the lots, and verdicts that differ are told",
+        help="fp32, half or mixed; two, e.g. fp32,mixed, inspect the same lots, and differing verdicts are listed",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(arguments)

@@ -84,7 +84,7 @@ def build(images: Path, store: Store, *, seed: int = 1, say: Callable[[str], Non
     folder = images.parent / "training"
     shutil.rmtree(folder, ignore_errors=True)
     pictures = list(photographs(folder / "pictures", seed))
-    say(f"first look: {len(pictures)} pictures to learn from")
+    say(f"first look: {len(pictures)} training pictures")
     kind = kinds.resolve(board.experts["polarity"].kind, ALLOWED)
     common = Expert("common", kind.name, BODY.labels, BODY.input_size, "")
     served = {name: set(photo_labels.served(board.components, name)) for name in board.experts}
@@ -93,7 +93,7 @@ def build(images: Path, store: Store, *, seed: int = 1, say: Callable[[str], Non
         data = data_set(expert, [picture for picture in pictures if picture.component in types], lesson, folder)
         plan = TrainingPlan(data, folder, lesson.epochs, 32, lesson.learning_rate, seed=seed, threads=1, init=init)
         trained = kind.train(expert, plan, lambda *_: None)
-        say(f"first look: {expert.id} learned, {trained.metrics['accuracy']:.0%} of its held-out pictures are right")
+        say(f"first look: {expert.id} trained, judges {trained.metrics['accuracy']:.0%} of its held-out pictures right")
         return trained
 
     start = learn(common, COMMON, set(COMPONENTS), None).state

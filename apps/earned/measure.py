@@ -169,7 +169,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the photographs")
     parser.add_argument("--init", type=Path, help="weights of backbones/efficientnet-lite0, or of the kind to tune")
     parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--kind", default="", help="a network to tune, in the place of probe and patch")
+    parser.add_argument("--kind", default="", help="a network to tune, instead of probe and patch")
     parser.add_argument("--epochs", type=int, default=CHOSEN_EPOCHS, help="of a network that is tuned")
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("config", type=Path, help="the config file of the service")
     parser.add_argument("--boards", type=int, default=2000)
     parser.add_argument("--hours", type=float, default=72.0)
-    parser.add_argument("--pictured", type=int, default=40, help="so many of the newest boards have pictures")
+    parser.add_argument("--pictured", type=int, default=40, help="number of the newest boards that have pictures")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     config = configs.load(options.config)

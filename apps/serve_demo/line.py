@@ -104,7 +104,7 @@ def main() -> None:
     service = subprocess.Popen([sys.executable, "-c", _RUN, "run", str(options.folder / CONFIG)])
     try:
         if not wait_until_ready(client_of(port), service):
-            raise SystemExit("the service did not start; what it wrote above says why")
+            raise SystemExit("the service did not start; see its messages above")
         print(f"open http://127.0.0.1:{port}/ and sign in as engineer with the key {keys['engineer']}", flush=True)
         print(f"keys of the other roles are in {options.folder / KEYS}\nCtrl-C ends it", flush=True)
         feed(client_of(port, keys["feeder"]), boards_in(options.images), options.every, lambda: service.poll() is None)

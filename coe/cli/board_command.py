@@ -131,7 +131,7 @@ class New(Placed):
         refuse_present([rules])
         if (self.photos is None) == (self.placements is None):
             raise ConfigError(
-                "give what the board is made from: --photos, a folder of photographs, or --placements, a placement file"
+                "give the source of the board: --photos, a folder of photographs, or --placements, a placement file"
             )
         if self.placements is not None:
             made = self.placed(self.placements, self.name, self.to)
@@ -145,7 +145,7 @@ class New(Placed):
             return Exit.NOT_GOOD
         status = run_commands(made)
         if rules.is_file() and tell_gaps(load(rules), StoreReader(None)) and made.learn:
-            out.print(f"mended by pictures of such parts in {made.photographs}/<component>/<label>, and then:")
+            out.print(f"to mend this, add pictures of such parts to {made.photographs}/<component>/<label>, then run:")
             out.print(f"  {shlex.join(made.learn)}")
         raise typer.Exit(status)
 
@@ -195,9 +195,9 @@ def notes(shown: Mapping[str, Mapping[str, int]]) -> list[str]:
     said = []
     for name, counts in shown.items():
         if few := [f"{number} of {label}" for label, number in counts.items() if label and number < _LEAST]:
-            said.append(f"{name}: only {', '.join(few)}: too few to learn, verify and test; give {_LEAST} or more")
+            said.append(f"{name}: only {', '.join(few)}: too few to train, verify and test; give {_LEAST} or more")
         if counts.get("") and len(counts) > 1:
-            said.append(f"{name}: {counts['']} pictures in no folder of a label count as good; put them into good")
+            said.append(f"{name}: {counts['']} pictures in no folder of a label: treated as good; put them into good")
     return said
 
 

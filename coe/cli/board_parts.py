@@ -97,9 +97,9 @@ class Bringing(Options):
             return
         options = "--units, --columns or --answers"
         if not sys.stdin.isatty():
-            raise ConfigError(f"is this how {file.name} is meant? Then give --yes; else say it with {options}")
+            raise ConfigError(f"is {file.name} read correctly? Then give --yes; otherwise correct it with {options}")
         if not typer.confirm("Is that right?", err=True):
-            raise ConfigError(f"{file.name}: say what is wrong with {options}, or correct the file")
+            raise ConfigError(f"{file.name}: correct the reading with {options}, or edit the file")
 
 
 class Parts(Bringing):
@@ -126,7 +126,7 @@ class Parts(Bringing):
 
         place = self.to / parts_list.NAME
         if any(path is not None and path.resolve() == place.resolve() for path in (self.file, self.bom)):
-            raise ConfigError(f"{place} would be replaced by what is made of it; give another folder with --to")
+            raise ConfigError(f"{place} would be overwritten by its own result; give another folder with --to")
         if self.file is None:
             if self.bom is None:
                 raise ConfigError("give the placement file, or --bom for a list of parts without places")
@@ -139,7 +139,7 @@ class Parts(Bringing):
         converted = self.converted(self.file, self.answered(self.to))
         if place.exists():
             told = changes(parts_list.read_places(place), converted.parts)
-            for line in told or ["no part came, went or moved"]:
+            for line in told or ["no part was added, removed or moved"]:
                 err.print(f"{place}: {line}")
         if self.images is not None:
             self._draw(converted, self.images)
@@ -161,7 +161,7 @@ class Parts(Bringing):
         known = read_recipe(recipe)
         strange = {part.component for part in converted.parts} - {"", *known.components}
         if strange:
-            err.print(f"not drawn, as {recipe} does not say how large they are: {list_few(sorted(strange), 20)}")
+            err.print(f"not drawn, because {recipe} does not give their size: {list_few(sorted(strange), 20)}")
         layout = lay_out(known, [part for part in converted.parts if part.component not in strange])
         for picture, pixels in read_pictures(images).items():
             drawn, place = overlay_of(pixels, layout), self.to / f"overlay-{picture.stem}.png"
@@ -223,7 +223,7 @@ def _write(path: Path, text: str) -> None:
 def source(file: Path, bom: Path | None) -> str:
     """Return of which files parts.csv is made, and when."""
     names = file.name if bom is None else f"{file.name} and {bom.name}"
-    return f"coe-board parts made this of {names}, {datetime.now().astimezone():%Y-%m-%d %H:%M}"
+    return f"made by coe-board parts from {names}, {datetime.now().astimezone():%Y-%m-%d %H:%M}"
 
 
 def _tell(converted: Converted, path: Path, bom: Path | None, unit: str) -> None:
@@ -233,7 +233,7 @@ def _tell(converted: Converted, path: Path, bom: Path | None, unit: str) -> None
     if "rotation" not in file.columns:
         columns += f", rotation is {answers.rotation or 0:g} degrees for all"
     if "side" not in file.columns:
-        told = "as the name of the file, or an M before an angle, tells"
+        told = "by the file's name, or an M before an angle"
         columns += f", side is {told if answers.side is None else f'{answers.side} for all'}"
     x, y = ([getattr(place, axis) for place in file.placements] for axis in ("x_mm", "y_mm"))
     if unit == "pixels":
@@ -247,10 +247,10 @@ def _tell(converted: Converted, path: Path, bom: Path | None, unit: str) -> None
     )
     for note in converted.notes:
         err.print(note)
-    lists = [(f"not fitted, as {path.name} says", file.not_placed)]
+    lists = [(f"not fitted, by {path.name}", file.not_placed)]
     if bom is not None and (joined := converted.joined) is not None:
         lists += [
-            (f"not fitted, as {bom.name} says", joined.not_fitted),
+            (f"not fitted, by {bom.name}", joined.not_fitted),
             ("only in the placement file", joined.only_placed),
             (f"only in {bom.name}", joined.only_listed),
         ]

@@ -47,7 +47,7 @@ class Bundle(OfBoard, InStore):
         if reason := why_not(target):
             raise ConfigError(f"--to: {target} {reason}; name a file")
         if is_other(target, b"PK"):
-            raise ConfigError(f"--to: {target} is no bundle, and would be lost; name another file")
+            raise ConfigError(f"--to: {target} is not a bundle, and would be overwritten; name another file")
         weights_used.read_manifests(board, shelf)
         experts = tuple(sorted({expert.weights for expert in board.experts.values()}))
         names: dict[str, Path] = {f"{RULES}/{board.path.name}": board.path}
@@ -65,7 +65,7 @@ class Bundle(OfBoard, InStore):
             names |= {f"{STORE}/{REFERENCES}/{id}/{path.name}": path for path in kept.files(id)}
         for extra in self.files or ():
             if f"{FILES}/{extra.name}" in names or not extra.is_file():
-                raise ConfigError(f"--file: {extra} is no file, or is named twice")
+                raise ConfigError(f"--file: {extra} is not a file, or is named twice")
             names[f"{FILES}/{extra.name}"] = extra
         contents = BundleContents(
             board=board.board,
@@ -138,7 +138,7 @@ class Install(WithKinds):
             if others and not self.replace and not goes_on:
                 raise ConfigError(
                     f"{list_few(others, _SHOWN)}: there already, with other content; nothing was changed. --replace "
-                    "puts those of the bundle in their places, and keeps the former"
+                    "installs those of the bundle, and keeps the former versions"
                 )
             # The files beside their places first: without room for them, or the right to, no expert is replaced.
             try:

@@ -124,7 +124,7 @@ class Choose(InStore):
             write_atomically(path, [text])
             out.print(f"written: {path}")
         else:
-            out.print(f"{there} is there already; put these lines in:")
+            out.print(f"{there} exists already; add these lines:")
             for line in lines.splitlines():
                 out.print(line)
         return Exit.OK if len(chosen) == len(parts) else Exit.NOT_GOOD
@@ -135,9 +135,9 @@ def _polarities(components: Iterable[str], given: str | None) -> dict[str, bool 
     components = list(components)
     unknown = [name for name in components if not polarity_is_known(name)]
     if given is None and unknown and sys.stdin.isatty():
-        err.print("A part that has a polarity is a defect when it is turned by 180 degrees. Which of these have one?")
+        err.print("A part with a polarity is a defect when rotated by 180 degrees. Which of these have one?")
         err.print(f"  {', '.join(unknown)}")
-        given = typer.prompt("Names with commas, - for none", default="-", err=True)
+        given = typer.prompt("Names separated by commas, - for none", default="-", err=True)
     if given is None:
         if unknown:
             few = list_few(unknown)
@@ -180,12 +180,12 @@ def _sound(component: str, plan: TrainingPlan) -> tuple[TrainingPlan, int]:
     looks = choosing.seen(found, plan.bits)
     if pairs := choosing.under_two_labels(found, looks):
         few = list_few((f"{one} and {other}" for one, other in pairs), _SHOWN, "; ")
-        raise ConfigError(f"{few}: the same picture under two labels; take it out of the folder in which it is wrong")
+        raise ConfigError(f"{few}: the same picture under two labels; remove it from the wrong folder")
     for remark in choosing.remarks_on(found, looks, plan.bits):
         point_out("note", f"{component}: {remark}")
     different = choosing.different(found, looks)
     if copies := len(found) - len(different):
-        point_out("note", f"{component}: {copies} of {len(found)} pictures are the same as another, and left out")
+        point_out("note", f"{component}: {copies} of {len(found)} pictures are copies of others, and are skipped")
     return replace(plan, photographs=different), choosing.side_of(looks[0])
 
 
@@ -268,7 +268,7 @@ def _tell(component: str, found: Sequence[Photograph], results: Sequence[CrossVa
         for of in (True, False)
     )
     out.print(f"{component}: taken as good: {good}; as bad: {bad or 'none'}")
-    out.print(f"{component}: each picture judged by experts that learned without it")
+    out.print(f"{component}: each picture is judged by experts trained without it")
     rows = []
     for result in results:
         if not result.failure:
@@ -278,12 +278,12 @@ def _tell(component: str, found: Sequence[Photograph], results: Sequence[CrossVa
                     "kind": result.candidate.name,
                     "escapes": escapes,
                     "false calls": false_calls,
-                    "s to learn": round(result.seconds, 1),
-                    "": "taken" if result is best else None,
+                    "s to train": round(result.seconds, 1),
+                    "": "chosen" if result is best else None,
                 }
             )
     show(rows)
-    out.print(f"{component}: {best.candidate.name} is taken: {choosing.why(best, results, found)}")
+    out.print(f"{component}: {best.candidate.name} is chosen: {choosing.why(best, results, found)}")
     if all(one.good for one in found):
         out.print(f"{component}: the escape rate is unknown: there is no picture of a bad part")
     else:

@@ -132,7 +132,7 @@ class Show(WithKinds):
     def run(self) -> Exit:
         if self.images_at is not None or self.text is not None or self.to is not None:
             if self.images_at is None or self.text is None or self.to is None:
-                raise ConfigError("--images, --text and --out belong together: what a reader reads in which pictures")
+                raise ConfigError("--images, --text and --out belong together")
             return self._show_window(self.images_at, self.text, self.to)
         reference = reference_named(self.id)
         manifest = self.shelf.manifest(self.id) if reference is None else References(self.shelf).manifest(reference)
@@ -227,7 +227,7 @@ class Verify(WithKinds):
                         kinds.resolve(shelf.manifest(id).kind, self.allowed)
                     except ConfigError as error:
                         unknown += 1
-                        point_out("unknown", f"{id}: its files are whole; {error}")
+                        point_out("unknown", f"{id}: its files are undamaged; {error}")
                         continue
                     checked = shelf.steady(id, lambda manifest: verification.verify(shelf, manifest, self.allowed))
                 out.print(styled(("sound", "green"), f"    {id}{checked}"))
@@ -237,7 +237,9 @@ class Verify(WithKinds):
                 damaged += 1
                 complain(f"{id}: {sentence_of(error).removeprefix(f'{id}: ')}")
         sound = len(chosen) - damaged - unknown
-        out.print(f"{sound} sound, {damaged} damaged" + (f", {unknown} of kinds that are not here" if unknown else ""))
+        out.print(
+            f"{sound} sound, {damaged} damaged" + (f", {unknown} of kinds that are not installed" if unknown else "")
+        )
         return Exit.NOT_GOOD if damaged or unknown else Exit.OK
 
 
@@ -309,7 +311,7 @@ class Add(WithKinds):
             if not os.path.isfile(what):
                 raise ConfigError(f"{what}: no such file")
             if kind is None:
-                raise ConfigError(f"{what}: say of which network it is, as --kind resnet18")
+                raise ConfigError(f"{what}: name its network, e.g. --kind resnet18")
             id = f"{backbones.BOARD}/{self.name or kind}"
             shelf.folder(id)
             expert = Expert(self.name or kind, kind, (), self.input_size or 0, id)

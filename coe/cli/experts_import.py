@@ -96,7 +96,7 @@ class Import(Described):
                 "a backbone has no labels yet, and judges nothing; leave --labels, --board and --images out"
             )
         if self.sheet is not None and (self.images_at is None or self.file is None or os.path.isdir(self.file)):
-            raise ConfigError("--sheet shows what one file of weights says of --images; give both")
+            raise ConfigError("--sheet shows the results of one file of weights for --images; give both")
         if self.file is None:
             return self._packaged()
         if os.path.isdir(self.file):  # unlike `Path.is_dir`, it does not raise for a name that is too long
@@ -168,11 +168,11 @@ class Import(Described):
             manifest = brought.put(shelf, file.name, licence)
             if isinstance(kind, ModuleKind) and kind.common and not self.as_backbone:
                 manifest = bodies.divide_frozen(shelf, manifest, kind.common)
-        for remark in (*brought.remarks, *([f"took what {facts.FILE} beside it says"] if said else [])):
+        for remark in (*brought.remarks, *([f"used {facts.FILE} beside it"] if said else [])):
             point_out("note", f"{id}: {remark}")
         out.print(f"{manifest.id}: {manifest.kind}, {config.format_bytes(manifest.bytes)}")
         if (before := manifest.version - 1) in shelf.history(id).versions():
-            out.print(f"it takes the place of version {before}; `coe-experts restore {id}@{before}` takes it back")
+            out.print(f"it replaces version {before}; `coe-experts restore {id}@{before}` undoes this")
         for sentence in facts.described(brought.expert):
             out.print(sentence)
         if brought.unproven:
@@ -191,14 +191,14 @@ class Import(Described):
             proof = proving.prove(brought, kind, shown, self.right)
             said = proving.findings(brought, kind, brought.expert, shown) if self.sheet is not None else []
         if proof.fault and not self.force:
-            raise ConfigError(f"{self.id}: {proof.fault}; state it otherwise, or give --force")
+            raise ConfigError(f"{self.id}: {proof.fault}; state it differently, or give --force")
         unproven = proof.fault or proof.unproven
         if self.sheet is not None:
             with writing(self.sheet), replacing(self.sheet) as file:
                 import_pictures.sheet(paths, shown, said, brought.expert).save(file, "PNG")
             out.print(f"written: {self.sheet}")
             if unproven and not proof.fault and sys.stdin.isatty():
-                unproven = "" if typer.confirm("Is what it says of these pictures right?", err=True) else unproven
+                unproven = "" if typer.confirm("Are these results right?", err=True) else unproven
         return replace(brought, unproven=unproven)
 
     def _judge(self, expert: Expert, pictures: Sequence[Photograph]) -> Exit:
@@ -227,7 +227,7 @@ class Import(Described):
             )
         self.shelf.folder(board)
         if draft is not None and draft.exists():
-            raise ConfigError(f"{draft} is there already; give --draft another place")
+            raise ConfigError(f"{draft} exists already; give --draft another path")
         if not files:
             raise ConfigError(f"{folder}: holds no file of weights ({', '.join(_ENDINGS)})")
         if others:
@@ -276,7 +276,7 @@ class Import(Described):
         """Write a draft of the board file; return whether that went well. A file that is there stays as it is."""
         target = self.draft or Path(f"{board}.yaml")
         if self.draft is None and target.exists():
-            point_out("note", f"{target} is there already, and stays as it is")
+            point_out("note", f"{target} exists already, and was not changed")
             return True
         try:
             experts = [replace(self.shelf.manifest(f"{board}/{name}").expert(), id=name) for name in names]

@@ -48,9 +48,9 @@ class Split(Options):
     def run(self) -> Record:
         photos, verify, test = self.photos, self.verify, self.test
         if verify + test >= 1:
-            raise ConfigError(f"--verify {verify:g} and --test {test:g} leave nothing to learn from")
+            raise ConfigError(f"--verify {verify:g} and --test {test:g} leave no training pictures")
         if (photos / "train").is_dir():
-            raise ConfigError(f"{photos} has a folder 'train', which says already what its pictures are for")
+            raise ConfigError(f"{photos} has a folder 'train', which already gives the purpose of its pictures")
         found, before = finding.of_components(photos), photographs.Split.beside(photos)
         shares = {Purpose.LEARN: 1 - verify - test, Purpose.VERIFY: verify, Purpose.TEST: test}
         rows = photographs.split(photos, found, shares, pattern=self.group, seed=self.seed)
@@ -224,7 +224,7 @@ class Crop(Placing):
                 cut[one.component] += 1
         for reason, number in lost.items():
             complain(f"{reason} ({counted(number, 'component')})")
-        there = f"; {present} were there already, and stay" if present else ""
+        there = f"; {present} existed already, and were kept" if present else ""
         out.print(f"{self.to}: {cut.total()} crops of {len({item.path for item in boards.items})} pictures{there}")
         rows = [{"component": component, "crops": number} for component, number in sorted(cut.items())]
         return Record(rows, Exit.NOT_GOOD if lost else Exit.OK)

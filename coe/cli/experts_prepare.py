@@ -71,7 +71,7 @@ class Prepare(WithKinds):
                 "--board, or lay them in folders named after the experts",
             )
         if images_at is None and self.variants is None:
-            point_out("note", "no int8 is made without pictures of what the experts inspect; --images makes it as well")
+            point_out("note", "int8 needs pictures of the parts; give them with --images")
         return work(preparer, chosen, pictures.of, asked=self.variants is not None)
 
 
@@ -151,7 +151,7 @@ def _tell(id: str, outcome: Preparation, *, asked: bool) -> bool:
     if outcome.skipped and (asked or not has_int8):
         err.print(f"{id}: skipped, {outcome.skipped}")
     if faults := outcome.faults:
-        point_out("note", f"{id}: pictures that cannot be read are left out: {list_few(faults, between='; ')}")
+        point_out("note", f"{id}: unreadable pictures are skipped: {list_few(faults, between='; ')}")
     for variant, reason in outcome.failed.items():
         if variant in bonus:
             point_out("note", f"{id} has no {variant}: {reason}")

@@ -69,7 +69,7 @@ class Train(Described):
     body: str | None = option("Start from this expert and freeze the layers of --freeze.")
     freeze: str | None = option("Frozen layers: beginnings of tensor names, e.g. conv1,bn1,layer1.")
     false_calls: float | None = option(
-        "The share of good parts that may be called, for kind patch. Default: 0.05.", min=1e-6, max=0.5
+        "Share of good parts that may be false calls, for kind patch. Default: 0.05.", min=1e-6, max=0.5
     )
     turned: TurnedOption = False
     seed: SeedOption = 0
@@ -92,13 +92,11 @@ class Train(Described):
         if self.false_calls is not None and not kind.good_only:
             raise ConfigError(f"kind '{kind.name}' does not learn from good parts alone; leave --false-calls out")
         if self.turned and not kind.learns_turned:
-            raise ConfigError(f"kind '{kind.name}' does not learn parts that lie turned; leave --turned out")
+            raise ConfigError(f"kind '{kind.name}' cannot learn rotated parts; leave --turned out")
         if (body is None) != (self.freeze is None):
-            raise ConfigError(
-                "--body and --freeze belong together: which expert to start from, and which layers to keep"
-            )
+            raise ConfigError("--body and --freeze belong together: the expert to start from, and the layers to keep")
         if body is not None and self.init is not None:
-            raise ConfigError("--body says which expert to start from; leave --init out")
+            raise ConfigError("--body names the expert to start from; leave --init out")
         start = body or self.init or self._usual_start(kind)
         if start and kind.preprocessing is not None:
             expert = replace(expert, preprocessing=shelf.manifest(start).preprocessing)
@@ -130,7 +128,7 @@ class Train(Described):
         _tell(trained, manifest, Answers.of_labels(expert) if kind.task == "classify" else None)
         if body is not None and manifest.body is not None:
             common, whole = config.format_bytes(manifest.body.bytes), config.format_bytes(manifest.whole_bytes)
-            out.print(f"{id}: {common} of its {whole} are a body, which experts with these layers have in common")
+            out.print(f"{id}: {common} of its {whole} are a body, shared by experts with the same layers")
         if not self.no_prepare:
             samples = data_set.samples_of(data) if rows is None else ([one.path for one in rows], LABELLED)
             experts_prepare.prepare_new(self.store, id, *samples, self.allowed, bits=plan.bits)
@@ -247,7 +245,7 @@ class Learn(OfBoard, WithKinds):
         marked = [one for folder, some in found.items() for one in lessons.renamed(some, folder.as_posix())]
         if not marked:
             raise ConfigError(
-                f"{', '.join(map(str, self.of))}: no picture is marked; say what pictures show with --mark, or in the "
+                f"{', '.join(map(str, self.of))}: no picture is marked; correct pictures with --mark, or in the "
                 f"report, and put its {marks.MARKS} there"
             )
         for id in sorted({one.expert for one in marked}):
@@ -267,7 +265,7 @@ class Learn(OfBoard, WithKinds):
             tell(comparison.after, err.print, err.print)
             out.print(f"{id}: {comparison}")
             if manifest is None:
-                out.print(f"{id}: the expert in use stays (--take replaces it all the same)")
+                out.print(f"{id}: the expert in use stays (--take replaces it anyway)")
                 status = Exit.NOT_GOOD
                 continue
             out.print(f"{id}: replaced, version {manifest.version}: {measures_text(manifest.metrics)}")
@@ -295,6 +293,6 @@ def _mark(run: Path, words: Sequence[str]) -> None:
                 f"--mark: {run} has no result of '{image}'; give IMAGE=LABEL, IMAGE as {records.RESULTS} has"
             )
         if not requests[image].component:
-            raise ConfigError(f"{run}: nobody knows which component '{image}' shows, so no expert can learn from it")
+            raise ConfigError(f"{run}: the component of '{image}' is unknown, so no expert can be trained with it")
     for image, label in said:
         marks.add(run, PictureMark(image=image, label=label, component=requests[image].component, by=by, at=at))

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _AROUND = 20
 _SHOWN = 5
 """So many thresholds on each side of the chosen one are shown."""
-BOUNDS = "bounds of escapes hold for defects like those in the pictures, and for no others"
+BOUNDS = "bounds of escapes hold only for defects like those in the pictures"
 _NAMED = 20
 """So many wrong pictures of an expert are named; the report shows more."""
 
@@ -84,7 +84,7 @@ class Calibrate(_Verified):
 
         escapes, false_calls = self.escapes, self.false_calls
         if (escapes is None) == (false_calls is None):
-            raise ConfigError("give the rate that is wanted: --escapes, or --false-calls, and not both")
+            raise ConfigError("give the wanted rate: --escapes or --false-calls, not both")
         goal, rate = (Goal.ESCAPES, escapes) if escapes is not None else (Goal.FALSE_CALLS, false_calls)
         assert rate is not None
         wanted, loaded = WantedRate(goal, rate, self.confidence), self.rules
@@ -142,7 +142,7 @@ class Calibrate(_Verified):
         from coe.learn import behind
 
         if none and not self.near:
-            told = "how good parts look is not known there, so what nobody taught may be OK; --near learns it"
+            told = "no good parts are known there, so an unknown defect may be OK; --near trains an expert for this"
             point_out("note", f"{list_few(none)}: {told}")
         root = self.images_at if self.images_at.is_dir() else self.images_at.parent
         done = True
@@ -157,7 +157,7 @@ class Calibrate(_Verified):
                 point_out("note", f"{made.id}: {remark}")
             show_exam(made.id, made.trained.exam)
             out.print(
-                f"{made.id} learned; put these lines into {self.rules.path.name}, the second wherever {id} inspects:"
+                f"{made.id} trained; add these lines to {self.rules.path.name}, the second wherever {id} inspects:"
             )
             out.print(f"  {made.entry}")
             out.print(f"  {made.then}")

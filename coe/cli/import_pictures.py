@@ -52,7 +52,7 @@ def shown(folder: Path, expert: Expert, bits: int | None) -> tuple[list[Path], l
         paths.append(file.path)
         pictures.append(Shown(image, label, None if beside is None else _boxes(beside, expert, image.shape)))
     if not pictures:
-        raise ConfigError(f"{folder}: holds no picture that can be read")
+        raise ConfigError(f"{folder}: holds no readable picture")
     return paths, pictures
 
 
@@ -81,7 +81,7 @@ def _boxes(file: Path, expert: Expert, shape: tuple[int, ...]) -> tuple[Box, ...
             number, x, y, width, height = (float(word) for word in line.split()[:5])
             label = expert.labels[int(number)]
         except (ValueError, IndexError) as error:
-            raise ConfigError(f"{file}: '{line:.60}' is no box of YOLO, or of a label that is not there") from error
+            raise ConfigError(f"{file}: '{line:.60}' is not a YOLO box, or has an unknown label") from error
         sides = shape[1], shape[0]
         left, top = (x - width / 2) * sides[0], (y - height / 2) * sides[1]
         found.append((label, (left, top, left + width * sides[0], top + height * sides[1])))

@@ -71,7 +71,7 @@ class WatchOptions(Options):
         watch, done = self.watch, self.done
         if watch is None:
             if done is not None or self.until_idle is not None:
-                raise ConfigError("--done and --until-idle belong to --watch FOLDER")
+                raise ConfigError("--done and --until-idle need --watch FOLDER")
             return None
         if done is not None and done.resolve().is_relative_to(watch.resolve()):
             raise ConfigError(
@@ -209,7 +209,7 @@ def _out(at: Path, watching: Watching | None, board: Rules, out_dir: Path | None
     name = datetime.now().strftime("%Y%m%d-%H%M%S") if watching is None else named.name
     out_dir = out_dir or Path(config.RUNS_FOLDER, board.board, name)
     if watching is not None and not at.is_dir() and not (out_dir / RUN).exists():
-        raise ConfigError(f"{at}: there is no such folder; --watch needs a folder that is there when a run begins")
+        raise ConfigError(f"{at}: no such folder; --watch needs an existing folder")
     return named, out_dir
 
 
@@ -234,7 +234,7 @@ def _ended(
     elif not quiet:
         show(summary, report)
     if run_.stopped:
-        err.print(f"stopped before the end; go on with the same command and --out {folder} --resume")
+        err.print(f"stopped early; resume with the same command and --out {folder} --resume")
     return Exit.INTERRUPTED if run_.interrupted else _status(summary)
 
 
@@ -242,7 +242,7 @@ def _tell(layout: Layout | None, skipped: Sequence[Skipped]) -> None:
     for note in [] if layout is None else notes(layout):
         err.print(note)
     if skipped:
-        others = counted(len(skipped), "file that is no image", "files that are no images")
+        others = counted(len(skipped), "file that is not an image", "files that are not images")
         err.print(f"skipped: {others}, such as {skipped[0].path.name}")
 
 
@@ -292,12 +292,12 @@ def show(summary: Summary, report: Path | None) -> None:
         point_out("late", late, out)
     if run_.pace >= config.PACE_STEP:
         slower = (
-            f"at the end batches took {run_.pace:.2g} times as long as measured: does something else use the cores?"
+            f"at the end batches took {run_.pace:.2g} times as long as measured: does another program use the cores?"
         )
         point_out("slower", slower, out)
     if drifted := [drift for drift in run_.drift if abs(drift.by) >= config.DRIFT]:
         shares = ", ".join(f"{drift.expert} {drift.estimated:.1%} ({drift.rules:.1%})" for drift in drifted)
-        out.print(f"images need these experts more or less often than the rules say (in brackets): {shares}")
+        out.print(f"images need these experts more or less often than the rules expect (in brackets): {shares}")
     for warning in run_.warnings:
         point_out("warning", warning, out)
     if report is not None:

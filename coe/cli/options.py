@@ -247,7 +247,7 @@ def refuse(context: typer.Context, names: str, why: str, *, by_default: bool = T
 def finite(value: float | None) -> float | None:
     """Check an option: refuse infinity and not-a-number, which pass every range. Raises typer.BadParameter."""
     if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"{value} is not a number that can be used.")
+        raise typer.BadParameter(f"{value} is not a usable number.")
     return value
 
 

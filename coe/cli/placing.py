@@ -51,7 +51,7 @@ class Placing(Options):
 
 def notes(layout: Layout) -> list[str]:
     """Return what a person should know of a layout: parts that are left out, and ways to lie wrong unnoticed."""
-    left_out = [f"not inspected, as parts.csv says: {', '.join(layout.not_inspected)}"] if layout.not_inspected else []
+    left_out = [f"not inspected, by parts.csv: {', '.join(layout.not_inspected)}"] if layout.not_inspected else []
     return [*left_out, *warnings_of(layout)]
 
 
@@ -67,9 +67,9 @@ def warnings_of(layout: Layout | None) -> tuple[str, ...]:
 def expected_of(board: Rules, layout: Layout | None, parts: Path | None, expect: str | None) -> Expected | None:
     """Return what the options ask of each board; None if they ask nothing. Raises ConfigError."""
     if layout is not None and expect is not None:
-        raise ConfigError("--recipe asks for each part of the board; leave --expect out")
+        raise ConfigError("--recipe already requires each part; leave --expect out")
     if layout is None and parts is not None and expect is not None:
-        raise ConfigError("--parts and --expect ask the same in two ways; give one of them")
+        raise ConfigError("--parts and --expect both check completeness; give one of them")
     if layout is not None:
         return Expected.of_parts(layout.parts, "placements")
     if expect is not None:

@@ -104,12 +104,12 @@ def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | N
         printed: list[str] = []
 
         watch = other_load.LoadWatch()
-        bar.update(task, description="looking at what else runs")
+        bar.update(task, description="checking for other programs")
         if load := watch.before():
             point_out(
                 "warning",
-                f"other programs keep cores busy ({load.words()}). What is measured now will look too slow, and "
-                "the choice may be wrong: end these programs (Ctrl-C, then begin again), or profile another time",
+                f"other programs keep cores busy ({load.words()}); measurements will be too slow, and the "
+                "choice may be wrong. Press Ctrl-C, end these programs, and start again",
                 err,
             )
 
@@ -152,12 +152,12 @@ def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | N
 
 def _chosen_board(stored: Profile, board: str | None) -> BoardProfile:
     if not stored.boards:
-        raise ConfigError("this profile knows no board yet; run coe-profile --board NAME")
+        raise ConfigError("this profile has no board yet; run coe-profile --board NAME")
     if board is None:
         return next(reversed(stored.boards.values()))
     name = board if board in stored.boards else rules.load(board).board
     if name not in stored.boards:
-        raise ConfigError(f"this profile does not know board '{name}'{did_you_mean(name, stored.boards)}")
+        raise ConfigError(f"this profile has no board '{name}'{did_you_mean(name, stored.boards)}")
     return stored.boards[name]
 
 

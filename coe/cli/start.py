@@ -155,7 +155,7 @@ def _start(command: str) -> None:
             try:
                 os.getcwd()
             except FileNotFoundError:  # a library of torch would end the process
-                sys.stderr.write("error: the folder in which this command starts is gone; change into another one\n")
+                sys.stderr.write("error: the current folder no longer exists; change into another one\n")
                 sys.exit(Exit.USAGE)
             try:
                 module = import_module(MODULES[command])

@@ -350,7 +350,7 @@ class LineOptions(BaseModel):
         Parts,
         Option(
             "Parts of the board in camera order: a parts.csv or a list of PlacedPart; with several boards, a mapping "
-            "from board to list. Experts are then loaded before their images arrive.",
+            "from board to list.",
             default="learned from earlier boards",
             check=lambda name, value: () if value is None else value,
         ),

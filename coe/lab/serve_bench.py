@@ -183,7 +183,7 @@ def running(folder: Path, board: str) -> Iterator[Service]:
                     break
             time.sleep(_LOOK_S)
         else:
-            raise ServiceFailed("the service did not start; what it wrote above says why")
+            raise ServiceFailed("the service did not start; see its messages above")
         yield service
     finally:
         process.terminate()

@@ -196,7 +196,7 @@ class BoardExperts:
             )
         known = self.learned_from(expert, pictures)
         if known is None:
-            yield f"nobody knows which pictures '{expert.weights}' learned from; give it none of these"
+            yield f"the training pictures of '{expert.weights}' are unknown; give it none of these"
         elif known:
             raise ConfigError(
                 f"it learned from {len(known)} of its {len(pictures)} pictures, such as {list_few(known)}: their "

@@ -291,10 +291,10 @@ def why(best: CrossValidated, results: Sequence[CrossValidated], photographs: Se
         if mine is not None and other is not None and mine.events < other.events:
             return f"fewer {what} than {name} ({mine.events}, not {other.events})"
         if mine is not None and other is not None and mine.events > other.events:
-            return f"fewer false calls than {name} outweigh more escapes, each of which counts as {_ESCAPE:.0f} of them"
+            return f"fewer false calls than {name} outweigh more escapes ({_ESCAPE:.0f} of them for each)"
     if best.loss(photographs) < second.loss(photographs):
         return f"it judges as well as {name}, and lets less pass in its exam"
-    return f"it judges as well as {name}, and is named before it"
+    return f"it judges as well as {name}, and is listed before it"
 
 
 def turned_too(

@@ -259,7 +259,7 @@ class _Meaning:
             return "", False
         # `none` may as well mean that a part is missing.
         raise ConfigError(
-            f"nobody knows whether its parts are good, and expert '{self.expert.id}' learns from good parts alone; "
+            f"it is unknown whether its parts are good, and expert '{self.expert.id}' learns from good parts alone; "
             "take it out, or name it good or bad"
         )
 

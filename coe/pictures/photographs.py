@@ -322,7 +322,7 @@ def learned_among(folder: Path, pictures: Sequence[Photograph]) -> tuple[str, ..
     if split is None or not learned:
         return ()
     return (
-        f"{learned} of the {len(pictures)} pictures are training pictures, as {split.root / SPLIT} says: this run does "
+        f"{learned} of the {len(pictures)} pictures are training pictures, by {split.root / SPLIT}: this run does "
         "not show how good the experts are; run `coe-experts evaluate`",
     )
 

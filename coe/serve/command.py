@@ -113,7 +113,7 @@ def migrate(
             url = take_from if ":" in take_from else f"sqlite:///{Path(take_from).absolute()}"
             with closing(open_database(url)) as before:
                 recipes, keys = migration.take_from(database, before)
-            out.print(f"taken: {recipes} versions of recipes, {keys} keys; confirm and activate the recipes again")
+            out.print(f"copied: {recipes} recipe versions, {keys} keys; confirm and activate the recipes again")
     out.print("the database was brought to the newest schema" if changed else "the database has the newest schema")
 
 
@@ -129,7 +129,7 @@ def backup(
     from coe.serve.service_config import load
 
     made = back_up(load(config_path), folder)
-    missing = f"; {config.counted(made.missing, 'picture was', 'pictures were')} not there" if made.missing else ""
+    missing = f"; {config.counted(made.missing, 'picture is', 'pictures are')} missing" if made.missing else ""
     out.print(f"the database and {config.counted(made.pictures, 'picture')} are in {made.folder}{missing}")
 
 
@@ -146,7 +146,7 @@ def verify_audit(config_path: ConfigArgument) -> None:
     if proof.broken_id is not None:
         complain(f"entry {proof.broken_id} of the audit was changed, or the entry before it was removed")
         raise typer.Exit(Exit.NOT_GOOD)
-    out.print(f"{config.counted(proof.sound, 'entry is', 'entries are')} sound; the last hash is {proof.last_hash}")
+    out.print(f"{config.counted(proof.sound, 'entry is', 'entries are')} unchanged; the last hash is {proof.last_hash}")
 
 
 @app.command("verify-archive")
@@ -166,7 +166,7 @@ def verify_archive(config_path: ConfigArgument) -> None:
         few = list_few(proof.wrong)
         complain(f"{len(proof.wrong)} of {proof.sound + len(proof.wrong)} pictures are missing or changed: {few}")
         raise typer.Exit(Exit.NOT_GOOD)
-    out.print(f"{config.counted(proof.sound, 'picture is as it', 'pictures are as they')} came")
+    out.print(f"{config.counted(proof.sound, 'picture is', 'pictures are')} unchanged")
 
 
 @app.command("add-key")
@@ -213,14 +213,14 @@ def set_person(
         if known == (role is not None):
             raise ConfigError(
                 f"there is '{name}' already; leave --role out, or choose another name" if known
-                else f"there is no '{name}' yet; say with --role what the person may do"
+                else f"there is no '{name}' yet; give the role of the person with --role"
             )  # fmt: skip
         if role is not None and not (badge or pin):
             raise ConfigError(f"'{name}' could not sign in: give a badge or a PIN, or make a key with add-key")
         if role is not None:  # the key of a person is for nobody to use
             keys.add(connection, name, role, keys.generate(), now_us=moment_us)
         if not keys.set_secrets(connection, name, badge, pin, moment_us):
-            raise ConfigError(f"the key '{name}' was revoked or is over; choose another name")
+            raise ConfigError(f"the key '{name}' was revoked or has expired; choose another name")
         detail = {"badge": bool(badge), "pin": bool(pin)}
         audit.append(connection, "console", "set person", name, now_us=moment_us, detail=detail)
     out.print(f"{name} signs in with {' or '.join(['a badge'] * bool(badge) + ['a PIN'] * bool(pin)) or 'a key alone'}")

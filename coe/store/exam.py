@@ -24,10 +24,10 @@ _WORDS = {
     Shown.MISSING: "missing parts",
     Shown.TURNED: "turned parts",
     Shown.NEIGHBOUR: "other parts of the board",
-    Shown.UNTAUGHT: "defects that nobody taught, such as '{label}',",
+    Shown.UNTAUGHT: "untaught defects, such as '{label}',",
 }
-NO_EXAM = "took no exam: nothing tells what passes that must not; coe-experts calibrate --write shows it such pictures"
-NO_GOOD = "no good parts known: what nobody taught may be OK; coe-experts calibrate --near lets them be learned"
+NO_EXAM = "took no exam: which defects pass is unknown; run coe-experts calibrate --write"
+NO_GOOD = "no good parts known: an untaught defect may be OK; run coe-experts calibrate --near"
 NOT_TOLD: dict[tuple[Shown, ...], str] = {
     items: f"no exam tells whether {' or '.join(items)} parts pass: give bad pictures of such parts"
     for items in ((Shown.MISSING,), (Shown.TURNED,), (Shown.MISSING, Shown.TURNED))
@@ -215,7 +215,7 @@ def warnings_of(rows: Iterable[ExamRow]) -> tuple[str, ...]:
         if where := _where(of_item, "accepted"):
             accepted.append(f"the board file accepts that {words} pass at {where}")
         if where := _where(of_item, "passing"):
-            why = ", which have no polarity" if name == Shown.TURNED else ""
+            why = " (no polarity)" if name == Shown.TURNED else ""
             passing.append(f"{words} would pass at {where}{why}")
     return (*review, *accepted, *passing)
 

@@ -468,7 +468,7 @@ def test_a_folder_that_is_gone_is_said_before_a_library_ends_the_process(tmp_pat
     script = f"import os; os.rmdir({str(gone)!r})\n{RUN}"
     command = [sys.executable, "-c", script, "inspect", "--help"]
     done = subprocess.run(command, check=False, env=environment(), cwd=gone, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr.count("error: the folder")) == (2, "", 1)
+    assert (done.returncode, done.stdout, done.stderr.count("error: the current folder")) == (2, "", 1)
 
 
 def test_where_commands_begin_nothing_takes_time_to_import():

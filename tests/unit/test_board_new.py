@@ -106,7 +106,7 @@ def test_what_is_not_fitted_is_no_part_of_the_board_and_named(call: Call, folder
     (folder / bom).parent.mkdir(exist_ok=True)
     (folder / bom).write_text("Designator,Value,DNP\nR1,10k,\nR2,10k,x\n", encoding="utf-8")
     said = run(call, "line7", "pnp.csv", "--bom", bom)
-    assert (said.status, "pnp.csv says: R1" in said.err, f"{Path(bom).name} says: R2" in said.err) == (0, True, True)
+    assert (said.status, "pnp.csv: R1" in said.err, f"{Path(bom).name}: R2" in said.err) == (0, True, True)
     assert {*rules.load("line7").components} == {"C0603-100n", "SOIC-8-LM358"}
     assert "R1, R2" in (folder / "line7" / "parts.csv").read_text(encoding="utf-8").splitlines()[1]
 

@@ -163,9 +163,9 @@ TEN_BAD_TEN_GOOD = tuple(
         ([answered("a", 1, 0), answered("b", 0, 3)], "b", ["fewer escapes than a", "0, not 1"]),
         ([answered("a", 1, 0), answered("b", 0, 5)], "a", ["fewer false calls than b", "4 of them"]),
         ([answered("a", 1, 2), answered("b", 1, 1)], "b", ["fewer false calls than a", "1, not 2"]),
-        ([answered("a", 1, 1, turned_passed=15), answered("b", 1, 1)], "a", ["as well as b", "named before"]),
+        ([answered("a", 1, 1, turned_passed=15), answered("b", 1, 1)], "a", ["as well as b", "before"]),
         ([answered("a", 1, 1, turned_passed=15, polarity=True), answered("b", 1, 1)], "b", ["as well as a", "exam"]),
-        ([answered("a", 1, 1), answered("b", 1, 1)], "a", ["as well as b", "named before"]),
+        ([answered("a", 1, 1), answered("b", 1, 1)], "a", ["as well as b", "before"]),
         ([answered("a", 1, 1)], "a", ["no other kind"]),
     ],
 )
@@ -245,7 +245,7 @@ def test_the_command_learns_stores_and_writes_a_board_that_loads(run, tmp_path):
 
     assert said.status == 0, said.err
     assert "taken as good: 6 in C1/good; as bad: 4 in C1/scratch" in said.out
-    assert "probe is taken" in said.out
+    assert "probe is chosen" in said.out
     assert "no polarity is assumed for C1" in said.words
     assert "no pictures in C1/bent, C2\n" in said.err
     loaded = rules.load(board)

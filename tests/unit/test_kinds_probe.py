@@ -206,7 +206,7 @@ def test_turned_parts_are_learned_turned_and_refused_by_kinds_that_do_not_heed_i
     assert torch.equal(turns[0], image[0])
     assert torch.equal(turns[4], image[0].flip(1, 2)), "half a turn"
     words = ("--kind", "difference", "--input", "64", "--labels", "strange", "--turned")
-    assert "does not learn parts that lie turned" in run("train", "b/u1", *words, "--data", tmp_path).err
+    assert "leave --turned out" in run("train", "b/u1", *words, "--data", tmp_path).err
 
 
 def test_copies_do_not_judge_each_other():
