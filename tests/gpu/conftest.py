@@ -38,7 +38,6 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True)
 def _empty():
-    """Begin with none of the memory, and of the peak, of the test before."""
     import torch
 
     # pytest keeps the last failure, and with it the failed test's device, until the next test is called.

@@ -8,7 +8,6 @@ import sys
 import threading
 import traceback
 import weakref
-from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -18,8 +17,8 @@ import numpy as np
 import pytest
 from quick_line import DARK, LIGHT, QuickDevice, quick
 
-from coe import Inspector, Picture, config
-from coe.core import Batch, FailureKind, Result, Verdict
+from coe import Picture, config
+from coe.core import Batch, FailureKind, Verdict
 from coe.errors import CoeError, ConfigError, DeviceLost, LineClosed, LineFull, WouldWaitForItself
 from coe.inspector import line as line_module
 from coe.inspector.line_devices import decoding
@@ -52,11 +51,7 @@ def by_stream(line, *arguments, **words):
     return result
 
 
-Ask = Callable[..., Result]
 WAYS = pytest.mark.parametrize("ask", [by_submit, by_inspect, by_stream])
-
-
-# Wrong arguments
 
 
 @WAYS
@@ -116,9 +111,6 @@ def test_a_stream_whose_source_fails_gives_the_results_under_way_first(line):
     assert len(found) == 2
 
 
-# Images that are wrong are results
-
-
 @pytest.mark.parametrize(
     ("image", "sentence"),
     [
@@ -138,9 +130,6 @@ def test_what_is_wrong_with_an_image_is_its_result(line, image, sentence):
     result = by_submit(line, image, "C")
     assert result.verdict is None
     assert sentence in str(result.error)
-
-
-# Buffers that are used again
 
 
 def png(pixels):
@@ -204,12 +193,7 @@ def test_a_verdict_is_of_the_pixels_at_the_moment_of_the_call(tiny, camera, way)
     assert (result.error, result.verdict) == (None, Verdict.OK)
 
 
-# Callbacks
-
-
 class Rude(BaseException):
-    """Nobody's exception."""
-
     def __str__(self):
         raise Rude
 
@@ -252,7 +236,6 @@ def test_nobody_but_the_line_answers_an_image(tiny, call):
 
 
 def said_in_a_callback(line, device, call):
-    """Return what `call` returns or raises on the thread of replies."""
     device.gate.clear()
     outcome = Future()
 
@@ -267,7 +250,7 @@ def said_in_a_callback(line, device, call):
     return outcome.result(60)
 
 
-WAITING: dict[str, Callable[[Inspector, Future[Result]], object]] = {
+WAITING = {
     "drain()": lambda line, later: line.drain(5),
     "close()": lambda line, later: line.close(),
     "ready()": lambda line, later: line.ready(),
@@ -312,9 +295,6 @@ def test_a_callback_may_submit_where_there_is_room_and_stop_the_line(tiny):
             line.submit(LIGHT, "C")
 
 
-# What a kind or a device raises
-
-
 @EACH
 @pytest.mark.parametrize("where", ["enter", "load", "run", "trim", "evict", "preprocess"])
 def test_whatever_is_raised_every_image_gets_its_reply(tiny, monkeypatch, where, error):
@@ -354,9 +334,6 @@ def test_a_device_that_gives_no_findings_costs_its_images_alone(tiny, monkeypatc
         result = line.submit(LIGHT, "C").result(60)
         assert line.submit(LIGHT, "C").result(60).verdict is None
     assert result.verdict is None
-
-
-# Ends
 
 
 def test_a_line_is_closed_as_often_and_from_as_many_threads_as_anybody_likes(tiny):
@@ -411,7 +388,6 @@ def test_a_line_whose_time_to_close_is_over_answers_whatever_holds_it_up(tiny, m
 
 
 def test_a_line_that_is_stopped_decodes_no_more_pictures(tiny, monkeypatch):
-    """Hundreds of large pictures may wait to be decoded."""
     gate, decoded, decode = threading.Event(), [0], ImageSource.decode
 
     def slow(source):
@@ -430,7 +406,7 @@ def test_a_line_that_is_stopped_decodes_no_more_pictures(tiny, monkeypatch):
     assert decoded[0] <= decoding(1 << 30).threads
 
 
-ASKED: dict[str, Callable[[Inspector], object]] = {
+ASKED = {
     "submit": lambda line: line.submit(LIGHT, "C"),
     "inspect": lambda line: line.inspect(LIGHT, "C"),
     "stream": lambda line: list(line.stream([Picture(LIGHT, "C")])),
@@ -520,9 +496,6 @@ def test_full_is_full_from_asyncio_too(tiny):
         device.gate.set()
 
 
-# Asyncio
-
-
 def test_waiting_for_room_takes_no_thread_from_others(tiny):
     device = QuickDevice()
     device.gate.clear()
@@ -608,9 +581,6 @@ def test_a_loop_that_ends_before_the_answer_leaves_nothing_behind(tiny):
         assert line.drain(60)
 
 
-# Forks
-
-
 def in_a_child(call):
     """Return what `call` returns or raises in a forked child, as text; fails if the child does not come to an end."""
     out, into = os.pipe()
@@ -634,7 +604,7 @@ def in_a_child(call):
     return said
 
 
-REFUSED: dict[str, Callable[[Inspector, Future[Result]], object]] = {
+REFUSED = {
     "submit": lambda line, later: line.submit(LIGHT, "C"),
     "inspect": lambda line, later: line.inspect(LIGHT, "C"),
     "stream": lambda line, later: next(line.stream([Picture(LIGHT, "C")])),
@@ -643,7 +613,7 @@ REFUSED: dict[str, Callable[[Inspector, Future[Result]], object]] = {
     "result": lambda line, later: later.result(),
     "exception": lambda line, later: later.exception(),
 }
-IDLE: dict[str, Callable[[Inspector, Future[Result]], object]] = {
+IDLE = {
     "close": lambda line, later: line.close(),
     "stop": lambda line, later: line.stop(),
     "with": lambda line, later: line.__exit__(None, None, None),
@@ -667,9 +637,6 @@ def test_a_forked_child_is_told_and_the_parents_line_goes_on(tiny, call):
     else:
         assert said.startswith(f"LineClosed: this line runs in process {os.getpid()} alone, and this is process ")
         assert "open an Inspector of its own here" in said
-
-
-# Lines that nobody closes
 
 
 def test_a_line_that_is_dropped_answers_what_is_under_way_and_ends_its_threads(tiny):
@@ -729,8 +696,6 @@ def test_a_program_that_leaves_a_line_open_ends_and_so_does_its_forked_child(tin
 
 
 class _FailsAtReply:
-    """A watcher that raises once it sees a reply."""
-
     def observe(self, event, commands, now, control_s=0.0):
         if any(isinstance(command, Reply) for command in commands):
             raise SystemExit("no")

@@ -143,9 +143,6 @@ def test_files_that_are_no_pictures_are_named_in_the_summary(line):
     assert line.run()[1]["left_alone"] == ["SN1/R1__C.txt"]
 
 
-# What is lacking
-
-
 def test_a_share_of_a_part_cannot_be_asked_for(tiny, tmp_path):
     path = tmp_path / "half.yaml"
     path.write_text(Path(tiny[0]).read_text(encoding="utf-8").replace("count: 3", "count: 2.5"), encoding="utf-8")

@@ -266,7 +266,6 @@ components:
 
 
 def mixed(tmp_path, other):
-    """A board of a good kind and another one, and its store."""
     board, store = tmp_path / "mixed.yaml", tmp_path / "store"
     board.write_text(BOARD.format(other=other))
     chosen = rules.load(board).experts

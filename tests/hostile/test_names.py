@@ -65,12 +65,8 @@ NAMES = [(name, name) for name in MARKUP] + list(CONTROL.items())
 names = pytest.mark.parametrize(("name", "shown"), NAMES, ids=ascii)
 
 
-Screen = pytest.CaptureFixture[str]
-
-
 @pytest.fixture
 def screen(monkeypatch, capsys):
-    """Standard output and standard error, wide and without colours."""
     monkeypatch.setenv("COLUMNS", "200")
     return capsys
 
@@ -154,9 +150,6 @@ def test_a_report_runs_nothing_that_a_name_says(name, tmp_path):
     page = (tmp_path / "report.html").read_text("utf-8")
     assert name not in page.replace("</style>", "", 1) if name == "</style>" else name not in page or "{{" in name
     assert "49" not in page if name == "{{ 7*7 }}" else True
-
-
-# The commands
 
 
 @pytest.mark.parametrize("name", ["[/x]", "[red]SN1", "\x1b[2J", "a\nb", "\udcff", ":smile:"], ids=ascii)

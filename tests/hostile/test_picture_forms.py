@@ -2,8 +2,6 @@
 
 import io
 import struct
-from collections.abc import Callable
-from typing import Any
 
 import cv2
 import imagecodecs
@@ -19,8 +17,6 @@ HEIGHT, WIDTH = 37, 53
 RNG = np.random.default_rng(3)
 SMOOTH = cv2.GaussianBlur(RNG.random((HEIGHT, WIDTH, 5), np.float32), (5, 5), 0)
 SMOOTH = (SMOOTH - SMOOTH.min()) / (SMOOTH.max() - SMOOTH.min())
-
-Array = np.ndarray[Any, Any]
 
 
 def samples(channels, dtype, least=0):
@@ -60,7 +56,7 @@ def premultiplied(channels, dtype):
     return array
 
 
-LAYOUTS: dict[str, tuple[Array, str, str]] = {
+LAYOUTS = {
     "bilevel": (samples(1, bool), "minisblack", ""),
     "bilevel, white is 0": (samples(1, bool), "miniswhite", ""),
     "grey 8": (samples(1, np.uint8), "minisblack", ""),
@@ -78,7 +74,7 @@ LAYOUTS: dict[str, tuple[Array, str, str]] = {
     "rgba 16": (samples(4, np.uint16), "rgb", "unassalpha"),
     "rgb 16 and another": (samples(4, np.uint16), "rgb", "unspecified"),
 }
-WAYS: dict[str, dict[str, Any]] = {
+WAYS = {
     "as it is": {},
     "lzw": {"compression": "lzw"},
     "deflate, in strips": {"compression": "zlib", "rowsperstrip": 5},
@@ -136,7 +132,6 @@ BGRA, WIDE_BGRA = RGBA[..., [2, 1, 0, 3]], WIDE_RGBA[..., [2, 1, 0, 3]]
 
 
 def tagged(data, others):
-    """A little-endian TIFF in which tags have other numbers."""
     changed = bytearray(data)
     with tifffile.TiffFile(io.BytesIO(data)) as file:
         for tag in file.pages[0].tags:
@@ -144,7 +139,7 @@ def tagged(data, others):
     return bytes(changed)
 
 
-REFUSED: dict[str, Callable[[], bytes]] = {
+REFUSED = {
     "planar rgb of 5": lambda: planes(5, np.uint8, compression="zlib"),
     **{
         f"{name}{way}": lambda array=array, options=options: tiff(array, photometric="minisblack", **options)
@@ -251,12 +246,11 @@ def twelve_bits():
 
 
 def inks(array):
-    """What experts see of four inks."""
     cyan_to_black = (array >> 8).astype(np.uint8)
     return np.asarray(Image.fromarray(cyan_to_black, "CMYK").convert("RGB"))
 
 
-EXACT: dict[str, tuple[Callable[[], bytes], Array]] = {
+EXACT = {
     "imagecodecs png grey": (lambda: imagecodecs.png_encode(GREY), seen(GREY)),
     "imagecodecs png grey 16": (lambda: imagecodecs.png_encode(WIDE_GREY), seen(WIDE_GREY)),
     "imagecodecs png rgb": (lambda: imagecodecs.png_encode(RGB), RGB),
@@ -327,7 +321,7 @@ def test_a_lossless_file_gives_its_pixels(name):
     assert (decode(written()) == wanted).all()
 
 
-LOSSY: dict[str, Callable[[], bytes]] = {
+LOSSY = {
     "imagecodecs": lambda: imagecodecs.jpeg8_encode(RGB, level=90),
     "imagecodecs grey": lambda: imagecodecs.jpeg8_encode(GREY, level=90),
     "imagecodecs as rgb": lambda: imagecodecs.jpeg8_encode(RGB, level=90, outcolorspace="rgb"),
@@ -351,7 +345,6 @@ def test_a_jpeg_gives_the_pixels_that_another_decoder_gives(name):
 
 
 def bmp(bits, rows, masks=(), colours=None, header=40):
-    """A BMP of rows of packed bytes, from the bottom up."""
     stride = (WIDTH * bits + 31) // 32 * 4
     body = b"".join(row.tobytes().ljust(stride, b"\0") for row in rows[::-1])
     palette = (

@@ -7,23 +7,18 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import idle_line
 import pytest
 from idle_line import PICTURES, IdleLine
 from tables import with_slow_rows
-from tiny_line import Said
 
 from coe.cli import inspect
 from coe.core import Verdict
-from coe.helpers.files import DiskFull
 from coe.inspector import line as line_module
 from coe.results.records import ResultsFile
 from coe.store.store import Store
-
-Run = Callable[..., Said]
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +30,6 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def place(made, tmp_path):
-    """A board file, a store and six pictures to change, and no run yet."""
     shutil.copytree(made, tmp_path, dirs_exist_ok=True)
     return tmp_path
 
@@ -72,9 +66,6 @@ def half(out):
     """Leave a run as a kill would: three results, no summary."""
     lines = (out / "results.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     (out / "results.jsonl").write_text("".join(lines[:3]), encoding="utf-8")
-
-
-# What a run is bound to
 
 
 def other_weights(place):
@@ -167,9 +158,6 @@ def test_a_finished_run_keeps_its_figures(run, place):
     assert IdleLine.opened == opened
 
 
-# Damage
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -257,9 +245,6 @@ def test_a_damaged_line_is_named_and_nothing_is_lost(run, place, line):
     assert path.read_bytes() == before
 
 
-# Places
-
-
 def pipe(path):
     os.mkfifo(path)
 
@@ -297,9 +282,6 @@ def test_a_folder_that_cannot_take_a_run_is_refused_before_it(run, place, where,
     assert said.status == 2
     assert "--out" in said.words
     assert IdleLine.opened == opened
-
-
-# Writing that fails
 
 
 @pytest.mark.parametrize("name", ["results.csv", "summary.json", "report.html", ".report.html.tmp"])
@@ -357,9 +339,6 @@ def test_a_disk_that_is_full_in_the_middle_keeps_what_was_written(run, place, mo
     assert 0 < len(rows(place / "out")) < PICTURES
     assert run("--resume").status == 0
     assert len(rows(place / "out")) == PICTURES
-
-
-# Pictures that vanish or change
 
 
 def vanish(path):
@@ -443,10 +422,6 @@ def test_a_picture_that_is_gone_when_the_report_is_written_is_a_note_there(run, 
     assert page.count("<img") == PICTURES - 1
 
 
-def full(self, *_):
-    raise DiskFull(f"{self.path}: there is no room")
-
-
 # What changes between the reading of the board and the opening of the line
 
 
@@ -485,6 +460,3 @@ def test_an_image_that_the_table_states_otherwise_is_inspected_again(run, place)
     assert run("--resume", line={"verdict": Verdict.NG}).status == 1
     found = {row["image"]: (row["component"], row["verdict"]) for row in rows(place / "out")}
     assert found == {"SN0/R0__A.png": ("B", "NG"), "SN1/R1__B.png": ("B", "OK")}
-
-
-# Errors that are long

@@ -62,11 +62,7 @@ def test_spelling_twice_changes_nothing_more(text):
     assert look(composed(text)) == look(text)
 
 
-# Placements and recipes
-
-
 def named(entries, rows, **more):
-    """Return the components of parts with these names, values and packages."""
     said = Answers.model_validate({"unit": "mm", "packages": entries, **more})
     lines = [f'"{refdes}","{value}","{package}",12.7,3.5,90.0,top' for refdes, value, package in rows]
     file = "\n".join(["Ref,Val,Package,PosX,PosY,Rot,Side", *lines]).encode()
@@ -109,9 +105,6 @@ def test_reference_designators_meet_in_lists_placements_and_recipes(tmp_path):
         parts_list.read(path)
 
 
-# Labels
-
-
 def board(label):
     return f"""
 board: tiny
@@ -152,9 +145,6 @@ def test_two_names_that_are_one_are_written_out():
     assert by_spelling(["a", NFD]) == {"a": "a", NFC: NFD}
     with pytest.raises(ValueError, match="one name in two spellings"):
         by_spelling([NFC, NFD])
-
-
-# The service
 
 
 def test_a_recipe_and_a_request_of_the_service_meet():

@@ -41,8 +41,6 @@ def store(found):
     return found[1]
 
 
-# Odd things
-
 EVERY = pytest.mark.parametrize("odd", ODD)
 NOT_A_FILE = r"it is a (pipe|folder|device|socket), not a file|levels of symbolic links|No such (file|device)|truncated"
 DAMAGED = f"cannot be read|{NOT_A_FILE}|not a safetensors file|no expert"
@@ -208,9 +206,6 @@ def test_prepare_goes_on_after_a_damaged_expert(store, call):
     assert set(store.manifest("t/b").variants) == {"fp32"}
 
 
-# While a line runs
-
-
 def line_of(found, **options):
     board, store = found
     return Inspector(
@@ -350,8 +345,6 @@ def test_an_expert_that_is_overwritten_again_and_again_costs_no_image_its_row(fo
         else:
             assert (result.verdict, result.error) == (expected, None)
 
-
-# Writers and readers
 
 FORKS = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 """The children copy files and leave torch alone; newer Pythons warn of any fork beside threads."""

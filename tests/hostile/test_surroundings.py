@@ -190,9 +190,6 @@ def test_streams_are_put_back(monkeypatch):
     assert (sys.stdout, sys.stderr) == before
 
 
-# A user without a name, and a folder that may not be looked into
-
-
 def test_a_user_without_a_home_has_no_profile_and_that_is_no_error(monkeypatch):
     monkeypatch.delenv("COE_PROFILE")
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
@@ -215,9 +212,6 @@ def test_a_home_that_may_not_be_looked_into_is_as_none(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(os, "stat", refuse)
         assert settings._find(settings.AUTO, lambda sentence: None) is None
-
-
-# The commands, as processes
 
 
 EYE = """
@@ -243,7 +237,6 @@ def line(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def small_line(tmp_path_factory):
-    """The same with an expert of onnx alone, which is there at once."""
     return _arguments(tmp_path_factory.mktemp("small"), EYE)
 
 
@@ -266,7 +259,6 @@ def _arguments(folder, text):
 
 
 def _model(path):
-    """Write the mean of each of two colours as a classifier."""
     nodes = [
         helper.make_node("GlobalAveragePool", ["x"], ["mean"]),
         helper.make_node("Flatten", ["mean"], ["flat"]),
@@ -424,9 +416,6 @@ def test_a_user_without_a_name_and_a_home_inspects(line, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
-
-
-# Ctrl-C
 
 
 @pytest.mark.parametrize(

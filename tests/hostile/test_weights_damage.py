@@ -47,9 +47,6 @@ def refused(store, said, name="t/a"):
         load(store, name)
 
 
-# Whose they are
-
-
 def test_two_experts_whose_folders_are_swapped_are_refused(store):
     one, other, aside = store.folder("t/a"), store.folder("t/b"), store.root / "aside"
     one.rename(aside)
@@ -149,8 +146,6 @@ def test_a_file_that_its_kind_opens_is_opened_from_the_bytes_that_were_proved(st
     monkeypatch.undo()
     put_filed(store, tmp_path)
 
-
-# What they say of themselves
 
 SOUND = {
     "fc.weight": {"dtype": "F32", "shape": [2, 12], "data_offsets": [0, 96]},
@@ -310,11 +305,7 @@ def test_a_line_keeps_to_the_variants_that_it_was_opened_with(store):
     load(opened)
 
 
-# What blobs say of themselves
-
-
 def _with(header, **changes):
-    """Let the header say something else of one tensor."""
     return {
         "tensors": tuple(one.model_copy(update=changes) if one.name == "fc.weight" else one for one in header.tensors)
     }

@@ -9,8 +9,6 @@ DEADLY = (1, 2, 3)
 
 
 class NarrowDeadly(Narrow):
-    """The kind."""
-
     def __init__(self):
         super().__init__()
         self.name = "narrow_deadly"

@@ -6,5 +6,4 @@ from built_once import linked_copy
 
 @pytest.fixture(scope="module")
 def work(prepared_work, tmp_path_factory):
-    """A folder of synthetic weights for all runs of a module."""
     return linked_copy(prepared_work, tmp_path_factory.mktemp("bench") / "work")

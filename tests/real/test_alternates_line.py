@@ -2,11 +2,10 @@
 
 import json
 import shutil
-from collections.abc import Callable
 
 import numpy as np
 import pytest
-from golden_parts import Pixels, bad, half_second, moved, noisy, part, second_look
+from golden_parts import bad, half_second, moved, noisy, part, second_look
 from picture_folders import saved
 
 from coe import Inspector
@@ -26,7 +25,7 @@ experts:
 components:
   U1: {inspect: day, reference: [blank, marked]}
 """
-LOOKS: dict[str, Callable[[Pixels], Pixels]] = {"blank": np.copy, "marked": second_look}
+LOOKS = {"blank": np.copy, "marked": second_look}
 
 
 def shot(pixels, seed):
@@ -37,7 +36,6 @@ def shot(pixels, seed):
 
 @pytest.fixture
 def two_looks(tmp_path, monkeypatch, call):
-    """The working folder, with the board's file, good parts of both looks, and both references in the store."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "two.yaml").write_text(BOARD, encoding="utf-8")
     for name, look in LOOKS.items():
@@ -54,7 +52,6 @@ def kept(tmp_path_factory):
 
 @pytest.fixture
 def learned(kept, tmp_path, monkeypatch, request):
-    """The folder of `two_looks`, with both experts in the store; it is made once."""
     if not kept.exists():
         made = _learned(request.getfixturevalue("two_looks"), request.getfixturevalue("call"))
         shutil.copytree(made, kept)

@@ -21,9 +21,6 @@ def test_each_precision_stands_beside_fp32_and_int8_beside_the_bare_loop(work, c
     assert "device/bare" in said.err
 
 
-# `coe-bench scale` as a user calls it
-
-
 def test_scale_prints_a_line_for_each_size_and_strategy(call):
     sizes = ("--experts", "40,80", "--requests", "50", "--strategy", "coserve,samba-parallel")
     said = call("scale", *sizes)
@@ -48,9 +45,6 @@ def test_images_that_come_one_by_one_hardly_wait(call):
     sizes = ("--experts", "40", "--requests", "60", "--json", "-")
     at_once, apart = (rows_of(call("scale", *sizes, "--every", every))[0] for every in ("0", "1000"))
     assert apart["most_waiting"] < at_once["most_waiting"]
-
-
-# `coe-bench sim --boxes` as a user calls it
 
 
 SMALL_BOXES = ("sim", "--images", "100", "--strategy", "late-binding")
@@ -109,9 +103,6 @@ def empty_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-# What comes out
-
-
 def test_mixed_runs_stand_next_to_those_in_fp32_and_what_was_chosen_is_said(call):
     precisions = ("--precision", "fp32,mixed", "--doubtful", "0", "--images", "200")
     said = call("sim", "--strategy", "late-binding", *precisions, "--json", "-")
@@ -151,9 +142,6 @@ def test_a_row_for_every_task_order_tail_box_and_strategy(call):
         *(("A1", "iid"), ("A1 steep", "iid")),
         *(("A1", "boards"), ("A1 steep", "boards")),
     ]
-
-
-# What is wrong
 
 
 @pytest.mark.parametrize(

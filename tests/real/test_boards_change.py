@@ -35,13 +35,11 @@ components:
   D: {count: 1, inspect: joint}
 """
 """A board that shares `joint` with board tiny, and has another `body-a` for a component of the same name."""
-Prepared = tuple[rules.Rules, Store]
 MEMORY = {"memory": "18MB", "executors": "cpu=2"}
 
 
 @pytest.fixture
 def folder(own_tiny):
-    """A folder with both board files, `tiny.yaml` and `other.yaml`, and a store with the experts of both."""
     board, store = own_tiny
     (board.parent / "other.yaml").write_text(OTHER, encoding="utf-8")
     put(store, board.parent / "other.yaml", "body-a", seed=7)
@@ -50,7 +48,6 @@ def folder(own_tiny):
 
 
 def put(store, board, expert, *, seed):
-    """Put new weights for an expert into a store."""
     import torch
 
     from coe.store import kinds
@@ -63,7 +60,6 @@ def put(store, board, expert, *, seed):
 
 
 def of_boards(pictures):
-    """Pictures for each of the two boards: the same, as components that each board has."""
     others = [replace(picture, component="AD"[number % 2], board="other") for number, picture in enumerate(pictures)]
     return {"tiny": [replace(picture, board="tiny") for picture in pictures], "other": others}
 
@@ -74,7 +70,6 @@ def said(result):
 
 
 def alone(folder, pictures):
-    """Inspect pictures of one board on a line of this board alone."""
     with Inspector(folder / f"{pictures[0].board}.yaml", store=folder / "store", **MEMORY) as line:
         return {result.request.image: said(result) for result in line.stream(pictures)}
 
@@ -234,7 +229,6 @@ def test_boards_cannot_change_in_a_callback(folder, pictures):
 
 
 def of_tiny(folder, name):
-    """Write another board with the experts of board tiny; return its path."""
     text = re.sub(r"(\S+): {kind: (\S+),", r"\1: {weights: tiny/\1, kind: \2,", TINY)
     (folder / f"{name}.yaml").write_text(text.replace("board: tiny", f"board: {name}"), encoding="utf-8")
     return folder / f"{name}.yaml"

@@ -18,7 +18,6 @@ from coe.store.store import Store
 
 
 def run(main, monkeypatch, *arguments):
-    """Run a command in this process and return its exit status."""
     monkeypatch.setattr(sys, "argv", ["command", *map(str, arguments)])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -146,7 +145,6 @@ def test_a_full_disk_ends_with_a_sentence_and_status_4(inspect, tmp_path, capsys
 
 
 def _many(folder):
-    """Enough images that a run can be caught in the middle."""
     pixels = (folder / "SN1" / "R0__A.png").read_bytes()
     (folder / "SN3").mkdir()
     for index in range(240):

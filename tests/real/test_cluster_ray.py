@@ -57,7 +57,6 @@ def _path():
 
 @pytest.fixture
 def machine(cluster):
-    """Return a function that adds a machine; it goes after the test."""
     nodes = []
 
     def add():
@@ -87,7 +86,6 @@ def test_a_day_of_three_machines(cluster, machine, tiny, pictures, alone):
         assert line.ready(60)
         same({result.request.image: result for result in line.stream(pictures)}, alone)
         assert line.metrics().stages == sum(len(result.findings) for result in alone.values())
-
         results = {}
         again = [replace(picture, name=f"{picture.name}/{turn}") for turn in range(20) for picture in pictures]
         for result in line.stream(again):
@@ -100,7 +98,6 @@ def test_a_day_of_three_machines(cluster, machine, tiny, pictures, alone):
             part = {name: results[f"{name}/{turn}"] for name in alone}
             same({n: replace(r, request=replace(r.request, image=n)) for n, r in part.items()}, alone)
         assert "1 boxes" in repr(line)
-
         machine()
         while "joined" not in said.get(timeout=90):
             pass

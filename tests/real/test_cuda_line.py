@@ -21,16 +21,11 @@ GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "520MB", "host
 
 @pytest.fixture(scope="module")
 def costs(tiny):
-    """Measured once, for all lines."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch_driver, "driver", FakeDriver)
         patch.setattr(worker, "SIZES", FEW)
         with Inspector(tiny[0], store=tiny[1], **{**GPU, "executors": "cuda=1,cpu=1"}) as line:
             return line.costs
-
-
-def verdicts(found):
-    return {name: result.verdict for name, result in found.items()}
 
 
 def test_a_gpu_has_two_batches_under_way_and_a_copy_lane_and_a_cpu_has_neither(driver, tiny, costs):
@@ -78,7 +73,6 @@ def test_what_leaves_a_small_device_comes_back_from_host_memory(driver, tiny, pi
 
 @pytest.fixture(scope="module")
 def expected(tiny, costs, pictures):
-    """What a line on the CPU says."""
     with Inspector(tiny[0], store=tiny[1], experiment=Experiment(costs=costs), memory="80MB") as line:
         return {result.request.image: result.verdict for result in line.stream(pictures[:16])}
 
@@ -148,16 +142,12 @@ def test_without_a_gpu_the_sentence_says_what_to_do_instead(tiny):
         Inspector(board, store=store, **GPU)
 
 
-# Several GPUs in one box, each a fake one with memory of its own
-
-
 OPTIONS = {"memory": "200MB", "device_memory": "520MB", "host_memory": "100MB"}
 GPUS = {**OPTIONS, "executors": "cuda:0=2,cuda:1=2,cpu=2"}
 
 
 @pytest.fixture
 def gpus(monkeypatch):
-    """Two fake GPUs in the place of the machine's."""
     monkeypatch.setattr(worker, "SIZES", FEW)
     fakes = [FakeDriver(), FakeDriver()]
 

@@ -1,4 +1,4 @@
-"""From pictures of good parts to a line: a reference, an expert, its calibration, and a report with heat maps."""
+"""Experts that learned good parts alone, on a line; of one look and of two."""
 
 import pytest
 from golden_parts import bad, good, moved, noisy, part
@@ -22,7 +22,6 @@ components:
 
 @pytest.fixture
 def fresh(tmp_path, monkeypatch):
-    """The working folder, with the board's file and good parts."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fresh.yaml").write_text(BOARD, encoding="utf-8")
     saved(tmp_path / "good" / "U1", *(good(seed) for seed in range(8)))
@@ -31,7 +30,6 @@ def fresh(tmp_path, monkeypatch):
 
 @pytest.fixture
 def learned(fresh, call):
-    """The folder, with a store and the expert in it."""
     assert call("reference", "fresh.yaml", "--images", "good", command=experts_command).status == 0
     train = ("train", "fresh/any", "--board", "fresh.yaml", "--data", "good/U1", "--epochs", "1", "--threads", "1")
     said = call(

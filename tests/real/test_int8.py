@@ -46,7 +46,6 @@ components: {C: {inspect: joint, then: {ok: OK, bad: NG, gone: NG}}}
 
 @functools.cache
 def images(expert, count=5):
-    """Pictures (3, S, S) of noise that gets coarser, as kinds prepare them."""
     chance, side = np.random.default_rng(1), expert.input_size
     return [
         chance.integers(0, 256, (3, side >> n % 3, side >> n % 3), np.uint8).repeat(1 << n % 3, 1).repeat(1 << n % 3, 2)
@@ -63,7 +62,6 @@ def trained(expert):
 
 
 def exported(expert=CLASSIFIER):
-    """Export a network with random weights."""
     return onnx.load_from_string(_exported(expert))
 
 

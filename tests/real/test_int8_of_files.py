@@ -90,7 +90,6 @@ class File:
 
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
-    """Pictures of noise, six dark ones and six bright ones."""
     folder, chance = tmp_path_factory.mktemp("pictures"), np.random.default_rng(1)
     for number in range(12):
         low = 10 * number + 110 * (number > 5)
@@ -119,7 +118,6 @@ def prepared(store, pictures):
 
 
 def answers(store, pictures, variant):
-    """Return what the expert says of pictures in one batch on a CPU, (n, 2)."""
     expert = dataclasses.replace(store.manifest(EXPERT.weights).fit(EXPERT), variant=variant)
     device = CpuDevice(store, {"onnx": resolve("onnx")}, 1)
     device.load("pool", expert)

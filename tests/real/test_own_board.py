@@ -1,16 +1,38 @@
-"""docs/own-board.md from a placement file to the first report, as the page says it."""
+"""Pages: their programs, their boards, and the calls that they draw."""
 
+import doctest
 import importlib
+import inspect
 import json
+import re
+import runpy
 import shlex
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+from queue import SimpleQueue
 
 import cv2
 import numpy as np
 import pages
 import pytest
+import torch
+from pages import ROOT, Block
+from quick_line import LIGHT, quick
+from tiny_line import TINY
 
+import coe
+import coe.inspector
 from apps.demo import own_board
+from coe import Inspector, Request, Result, Verdict
+from coe.board import rules
+from coe.board.parts_list import PlacedPart
 from coe.cli.start import MODULES, Exit
+from coe.scheduler.costs import Cost
+from coe.scheduler.strategies import Strategy
+from coe.store.store import Store
+from coe.testing import VirtualLine, pools_of, rules_from
 
 PAGE = pages.ROOT / "docs" / "own-board.md"
 
@@ -66,3 +88,204 @@ def test_the_page_leads_from_places_in_pixels_to_photographs(call, tmp_path, mon
     assert len(list((tmp_path / "block" / "photos" / "screw").glob("P?-b?.png"))) == 8
     assert photographed[4] == "block/photos"
     assert inspect[3:-2] == crop[3:-2], "pictures are inspected as they were cut"
+
+
+TRAINED_FIRST = ("demo", "first_look")
+ALL = [block for page in pages.PAGES for block in pages.blocks(page)]
+EXPORTED = {name: getattr(coe, name) for name in coe.__all__}
+CLASSES = [*filter(inspect.isclass, EXPORTED.values()), PlacedPart, Strategy, VirtualLine]
+
+
+def place(block):
+    return block.place if isinstance(block, Block) else block[0].place
+
+
+@pytest.fixture
+def open_line(tiny, tmp_path, monkeypatch):
+    """Return what opens a line in an empty folder, with stand-ins for boards that must be trained first."""
+    (tmp_path / "routing_rules").mkdir()
+    for name in TRAINED_FIRST:
+        text = TINY.replace("board: tiny", f"board: {name}").replace("  C: {", "  R0402-10K: {")
+        text = re.sub(r"(\S+): {kind: (\S+),", r"\1: {weights: tiny/\1, kind: \2,", text)
+        (tmp_path / "routing_rules" / f"{name}.yaml").write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+    def opened(board, **options):
+        if all(name in TRAINED_FIRST for name in (board if isinstance(board, list) else [board])):
+            return quick((board, tiny[1]), **options)
+        return Inspector(board, **options)
+
+    return opened
+
+
+@pytest.mark.parametrize("program", pages.programs(), ids=place)
+def test_a_program_prints_what_its_page_says(open_line, monkeypatch, capsys, program):
+    monkeypatch.setattr(coe.inspector.inspector, "Inspector", open_line)
+    names = {"__name__": "__main__"}
+    with torch.random.fork_rng(devices=[]):
+        for block in program:
+            exec(compiled(block), names)
+            printed = capsys.readouterr().out
+            assert doctest.OutputChecker().check_output(block.output, printed, doctest.ELLIPSIS), printed
+
+
+@pytest.mark.parametrize("shown", CLASSES, ids=lambda shown: shown.__name__)
+def test_the_example_of_a_public_class_runs(open_line, capsys, shown):
+    cv2.imwrite("R7.png", LIGHT)
+    given = (PlacedPart, Strategy, VirtualLine, Cost, Store, SimpleQueue, pools_of, rules_from)
+    names = EXPORTED | {one.__name__: one for one in given} | {"Inspector": open_line}
+    names["result"] = Result(Request(1, "R0402-10K"), Verdict.OK, (), latency_s=0.1)
+    example = doctest.DocTestParser().get_doctest(shown.__doc__, names, shown.__name__, None, None)
+    assert example.examples
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    assert runner.run(example).failed == 0, capsys.readouterr().out
+
+
+def test_no_program_and_no_comment_is_passed_over():
+    texts = [page.read_text(encoding="utf-8") for page in pages.PAGES]
+    python = [block for block in ALL if block.language == "python"]
+    assert sum(text.count("```python") for text in texts) == len(python) > 0
+    assert sum(text.count("<!-- not run") for text in texts) == sum(block.reason is not None for block in python)
+    shown = sum(text.count("<!-- prints") + text.count("```text") for text in texts)
+    assert shown == sum(block.output != "" for block in python)
+
+
+@pytest.mark.parametrize("block", [block for block in ALL if block.reason], ids=place)
+def test_a_program_that_is_not_run_can_be_compiled(block):
+    compiled(block)
+
+
+# A calibration begins as a board file does, and has no components.
+BOARDS = [block for block in ALL if block.text.startswith("board:") and "\ncomponents:" in block.text]
+
+
+@pytest.mark.parametrize("block", BOARDS, ids=place)
+def test_a_board_file_can_be_read(block, tmp_path):
+    (tmp_path / "board.yaml").write_text(block.text, encoding="utf-8")
+    assert rules.load(tmp_path / "board.yaml").components
+
+
+def compiled(block):
+    """Compile a program so that an error names the page and its line."""
+    return compile("\n" * (block.line - 1) + block.text, str(block.page), "exec")
+
+
+DRAWN = runpy.run_path(str(ROOT / "docs" / "draw.py"))
+COE = str(Path(coe.__file__).parent) + "/"
+
+
+@pytest.mark.parametrize("name", sorted(DRAWN["PICTURES"]))
+def test_a_picture_is_as_the_code_draws_it(name):
+    kept = (ROOT / "docs" / "img" / name).read_text(encoding="utf-8")
+    assert kept == DRAWN["PICTURES"][name](), "python docs/draw.py draws it again"
+
+
+def test_a_picture_whose_expert_is_absent_takes_the_drawn_way(tiny):
+    board, store = tiny
+    calls = []
+
+    def note(frame, event, argument):
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(COE):
+            calls.append((threading.current_thread().name, code.co_filename.removeprefix(COE), qualified(frame)))
+
+    threading.setprofile(note)
+    try:
+        with Inspector(board, store=store, memory="12MB") as line:
+            for component in "CAB":  # one of the three is not in memory
+                del calls[:]
+                sys.setprofile(note)
+                future = line.submit(np.zeros((50, 50, 3), np.uint8), component)
+                sys.setprofile(None)
+                assert future.result(60).verdict is not None
+                if any(function == "CpuDevice.load" for _, _, function in calls):
+                    break
+    finally:
+        threading.setprofile(None)
+    left = iter(list(calls))
+    for thread, file, function, _ in DRAWN["WAY"]:
+        step = (thread if thread.startswith("coe-") else "MainThread", file, function)
+        assert any(call[0].startswith(step[0]) and call[1:] == step[1:] for call in left), step
+
+
+def qualified(frame):
+    """Return the name of a function with that of its class."""
+    name = frame.f_code.co_qualname
+    return str(name)
+
+
+# One picture's way through a line, on all threads
+
+
+HERE = Path(coe.__file__).parents[1]
+OURS = tuple(f"{HERE / folder}/" for folder in ("coe", "experts"))
+PIXELS = np.random.default_rng(0).integers(0, 255, (60, 60, 3), dtype=np.uint8)
+
+
+def _ours(frame):
+    """Return the file of ours that a frame runs in, or the nearest that led to it."""
+    while frame is not None and not frame.f_code.co_filename.startswith(OURS):
+        frame = frame.f_back
+    return "" if frame is None else frame.f_code.co_filename.removeprefix(f"{HERE}/")
+
+
+class Way:
+    """Counts calls between files, by caller and callee, as long as it `counts`."""
+
+    def __init__(self):
+        self.counts = False
+        self.calls = Counter()
+
+    def __call__(self, frame, event, argument):
+        if self.counts and event == "call" and frame.f_code.co_filename.startswith(OURS):
+            self.calls[_ours(frame.f_back), _ours(frame)] += 1
+
+    @property
+    def files(self):
+        return {callee for _, callee in self.calls}
+
+    @property
+    def moves(self):
+        return sum(number for (caller, callee), number in self.calls.items() if caller != callee)
+
+
+@pytest.fixture
+def way():
+    """What all threads that begin from now on, and the calling thread, do."""
+    seen, before = Way(), sys.getprofile()
+    threading.setprofile(seen)
+    sys.setprofile(seen)
+    yield seen
+    sys.setprofile(before)
+    threading.setprofile(before)
+
+
+@pytest.mark.parametrize(
+    ("memory", "most_files", "most_moves"),
+    [pytest.param("100MB", 37, 170, id="resident"), pytest.param("12MB", 55, 380, id="absent")],
+)
+def test_a_picture_takes_few_files_and_few_moves_between_them(way, tiny, memory, most_files, most_moves):
+    board, store = tiny
+    ways = []
+    with Inspector(board, store=store, memory=memory, executors="cpu=1", profile=None) as line:
+        for component in "ABC" * 2:
+            assert line.submit(PIXELS, component).result(60).error is None
+        # The least of several: a load that is foreseen may begin in the midst of one.
+        for _ in range(5):
+            if memory == "12MB":  # C's expert leaves for the others
+                for component in "AB":
+                    assert line.submit(PIXELS, component).result(60).error is None
+            assert line.drain(60)
+            way.calls.clear()
+            way.counts = True
+            assert line.submit(PIXELS, "C").result(60).error is None
+            sys.setprofile(None)
+            assert line.drain(60)
+            way.counts = False
+            sys.setprofile(way)
+            ways.append((way.moves, len(way.files), sorted(way.files)))
+    moves, files, names = min(ways)
+    assert "coe/scheduler/controller.py" in names, "the control thread was not seen"
+    assert ("coe/runtime/reading.py" in names) == (memory == "12MB")
+    assert files <= most_files, f"{files} files: {', '.join(names)}"
+    assert moves <= most_moves, f"{moves} moves"

@@ -28,13 +28,11 @@ def quickly(monkeypatch):
 
 @pytest.fixture
 def run(call):
-    """Run `coe-profile` with arguments."""
     return partial(call, command=command)
 
 
 @pytest.fixture(scope="module")
 def bench(synthetic_work, tmp_path_factory):
-    """A board of four ResNet18 experts of 32 pixels, and their store."""
     folder = linked_copy(synthetic_work, tmp_path_factory.mktemp("bench") / "work")
     path, store = synthetic_board(folder, kind="narrow", experts=4, input_size=32, seed=0)
     return path, store.root
@@ -138,7 +136,6 @@ def test_a_gpu_is_measured_and_its_executors_are_tried_first(bench, run, call, t
     assert entry.executors[0].executors == {"cuda": 1}
     assert "381.5 MiB of the GPU, 95.4 MiB for copies" in " ".join(said.out.split())
     assert driver.peak <= 400e6
-
     # A line by this profile, on the machine's GPU if that was chosen.
     sentences = []
     with Inspector(board, store=store, say=sentences.append, executors="cuda=1") as line:

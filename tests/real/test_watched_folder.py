@@ -19,7 +19,6 @@ PATIENT = ("--settle", "200ms", "--quiet-time", "0.3", "--until-idle", "1s")
 
 
 def picture(level, *, seed=0, ending=".png", side=48):
-    """Give the bytes of a picture of about this grey level."""
     noise = np.random.default_rng(seed).integers(-9, 9, (side, side, 3))
     done, data = cv2.imencode(ending, (noise + level).astype(np.uint8))
     assert done
@@ -40,7 +39,6 @@ def into(tmp_path):
 
 @pytest.fixture
 def watch(lamps, into, tmp_path, call):
-    """Return a function that watches until nothing comes any more, and gives the exit status."""
     board, store = lamps
 
     def run(*more):
@@ -63,7 +61,6 @@ def verdicts(out):
 
 @pytest.fixture
 def writer():
-    """Return a function that starts a writer of its own, which is waited for."""
     threads = []
 
     def start(work):

@@ -23,7 +23,6 @@ def save(path, pixels):
 
 
 def files(folder, parts=PARTS, **changes):
-    """Write parts.csv and a recipe into a folder; return the options that name them."""
     (folder / "parts.csv").write_text(table(parts), encoding="utf-8")
     (folder / "recipe.yaml").write_text(recipe(**changes), encoding="utf-8")
     return ["--recipe", folder / "recipe.yaml"]

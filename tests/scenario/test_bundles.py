@@ -98,15 +98,11 @@ def test_policies_that_wait_for_each_other_go_on_by_the_last_resort(monkeypatch,
 
 
 class Silent(Select):
-    """Never takes anything."""
-
     def rank(self, executor, world, now):
         yield from ()
 
 
 class Keeping(Eviction):
-    """Lets nobody leave."""
-
     def rank(self, pool, world, now):
         return pool.by_arrival()
 
@@ -206,9 +202,6 @@ def test_nor_does_one_whose_policies_do_not_state_their_needs(names, images, pla
             if Need.SHARED_BACKLOG in policy.needs:
                 names = {**names, "assign": "shared"}
         answer_all(Strategy("tried", **names), images, plan, max_wait_s, load_s)
-
-
-# Pools
 
 
 def test_a_strategy_says_what_it_does_by_its_policies():

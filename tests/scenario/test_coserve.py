@@ -9,8 +9,6 @@ from coe import config
 from coe.core import Finding
 from coe.testing import rules_from
 
-# Start (section 4.1)
-
 
 def test_experts_are_dealt_out_by_falling_probability_until_the_pools_are_full():
     line = line_of(board({"D": 1, "C": 2, "B": 3, "A": 4, "E": 0.5}), 24, executors=2)
@@ -49,9 +47,6 @@ def test_a_demand_overtakes_what_is_still_loaded_for_the_start():
     ]
 
 
-# Assigning (section 4.2, figure 8)
-
-
 def test_a_stage_goes_where_the_longest_queue_stays_shortest_and_then_where_it_adds_least():
     line = line_of(board({"A": 4, "B": 3, "C": 2}), 14, executors=3, costs={"c": cost(per_image_s=4.0)})
     inspect(line, (10.0, "CB"))
@@ -82,9 +77,6 @@ def test_a_switch_is_worth_it_where_it_keeps_the_longest_queue_shorter():
         (11.0, "cpu1 run a x1"),
         (13.2, "cpu0 run a x1"),
     ]
-
-
-# Arranging and splitting (section 4.2, figure 9)
 
 
 def test_stages_of_one_expert_run_together():
@@ -123,9 +115,6 @@ def test_a_batch_whose_images_take_nothing_still_waits_for_room_for_its_workspac
     costs = {"a": cost(activation_bytes=16), "b": cost(activation_bytes=0, workspace_bytes=6)}
     line = line_of(board({"A": 2, "B": 1}), 20, executors=2, workspace=6, costs=costs, strategy="late-binding")
     assert log_of(line, (10.0, "AB"), after=10.0) == [(10.0, "cpu0 run a x1"), (10.3, "cpu0 run b x1")]
-
-
-# Eviction (section 4.3, figure 10)
 
 
 def test_orphans_leave_first_and_the_largest_of_them_before_the_least_likely():
@@ -168,9 +157,6 @@ def test_an_expert_with_which_a_component_begins_is_no_orphan(count, leaves):
     ]
 
 
-# Prefetching
-
-
 def test_the_next_absent_group_is_loaded_while_the_executor_runs():
     line = line_of(board({"A": 5, "B": 4, "C": 3, "D": 2}), 34, costs={"a": cost(per_image_s=3.0)})
     assert log_of(line, (10.0, "ABDBD"), after=10.0) == [
@@ -191,9 +177,6 @@ def test_nothing_that_runs_or_comes_before_is_evicted_for_a_prefetch():
         (10.3, "cpu0 load c"),
         (11.3, "cpu0 run c x1"),
     ]
-
-
-# Fan-out
 
 
 def test_branches_run_in_the_order_of_the_rules_and_all_must_pass():
@@ -234,9 +217,6 @@ def test_branches_that_meet_again_in_forty_layers_are_walked_once():
     line.run()
     assert line.results[0].verdict == "NG"
     assert len(line.results[0].findings) == 79
-
-
-# Ours: no stage waits for ever
 
 
 @pytest.mark.parametrize(("strategy", "latest_s"), [("coserve", config.GROUP_HOLD_S + 3.0), ("coserve-em", 3.0)])

@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -16,7 +15,6 @@ from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.testing import VirtualLine
 
-Devices = Mapping[str, tuple[float, int]]
 """By device: how many times as long as on the quickest an image takes, and how many experts it holds."""
 
 QUICK = Cost(per_image_s=0.02, base_s=0.05, load_s=1.0, weights_bytes=10, activation_bytes=1, max_batch=8)
@@ -45,7 +43,6 @@ def inspect(line, components, every_s):
 
 
 def images_by_device(line):
-    """Return how many stages each executor ran."""
     ran = Counter()
     for _, what in line.log:
         executor, word, *rest = what.split()
@@ -55,12 +52,10 @@ def images_by_device(line):
 
 
 def last_s(line):
-    """Return the seconds from the first image to the last reply."""
     return max(at_s for at_s, what in line.log if what.startswith("reply")) - 20
 
 
 def p99_s(line):
-    """Return the latency that one image in a hundred exceeds."""
     latencies = sorted(result.latency_s for result in line.results.values())
     return latencies[int(0.99 * len(latencies))]
 

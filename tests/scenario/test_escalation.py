@@ -118,11 +118,9 @@ class Doubtful(Case):
     """Made-up findings in int8 that differ from those in fp32 in some images, each with a margin under 0.25."""
 
     def sharp(self, request, expert):
-        """What an expert says in full precision."""
         return super().finding(request, expert.removesuffix("@fp32"))
 
     def finding(self, request, expert):
-        """What it says, by who is asked."""
         sharp = self.sharp(request, expert)
         if expert.endswith("@fp32") or expert not in self.rules.router.escalations:
             return replace(sharp, expert=expert)

@@ -199,14 +199,10 @@ def test_a_failure_says_of_which_kind_it_is():
     }
 
 
-# A device is lost in the middle
-
-
 BOARD = board({"A": 3, "B": 2, "C": 1}, {"a": "c"})
 
 
 def line_of_two(strategy="coserve", capacity=24, devices=("cuda", "cpu")):
-    """A line with an executor on each device."""
     made = Plan(
         tuple(PoolSpec(f"{device}0", device, capacity, 4) for device in devices),
         tuple(ExecutorSpec(f"{device}0", device, f"{device}0") for device in devices),
@@ -247,9 +243,6 @@ def test_images_that_are_due_are_answered_too(devices):
     assert {result.error for result in line.results.values()} == {
         None if len(devices) > 1 else "cuda was lost: it fell off the bus"
     }
-
-
-# A policy of a user's fails
 
 
 STOPPING = stopping(board({"A": 3, "B": 1}, {"a": "[c, d]", "c": "e"}))

@@ -1,10 +1,22 @@
-"""Late binding: what runs, loads and leaves is decided when an executor or a lane is free, from all that waits."""
+"""The default strategy as timetables of small lines: order, depth, and boards that stop at NG."""
 
 import random
 from dataclasses import replace
 
 import pytest
-from lines import ENGINE, board, cost, inspect, line_of, log_of
+from cases import LINE, cases, watch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lines import ENGINE, arrive, board, cost, inspect, line_of, log_of, stopping
+from thorough import THOROUGH
+
+from coe.core import Verdict
+from coe.errors import RulesError
+from coe.inspector.precision import VariantChoice, apply_choice
+from coe.lab.workloads.workload import with_counts
+from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
+from coe.scheduler.pool import State
+from coe.testing import Troubles, VirtualLine, pools_of, rules_from
 
 
 def test_executors_of_a_device_share_what_is_resident_and_what_waits():
@@ -137,3 +149,208 @@ def test_batches_stay_full_while_all_images_are_overdue_if_who_is_to_come_has_ro
     inspect(line, *((10 + 0.1 * number, letter) for number, letter in enumerate("ABABCABABD" * 6)))
     assert sum(" run " in what for _, what in line.log) < 30
     assert max(result.latency_s for result in line.results.values()) < 12
+
+
+BOARD = board({"A": 3, "B": 2, "C": 1})
+
+
+def line_of_depth(capacity=34, strategy="late-binding", depth=2, **troubles):
+    plan = pools_of(1, capacity, 4)
+    plan = replace(plan, executors=tuple(replace(executor, depth=depth) for executor in plan.executors))
+    costs = {expert: cost() for expert in BOARD.experts}
+    return VirtualLine(BOARD, costs, plan, strategy=strategy, troubles=Troubles(**troubles))
+
+
+def test_the_next_batch_is_given_out_while_one_runs_and_begins_when_that_ends():
+    line = line_of_depth()
+    assert log_of(line, (10.0, "AAAB"), (10.1, "C"), after=10.0, without="late") == [
+        (10.0, "cpu0 run a x1"),
+        (10.0, "cpu0 run a x1"),
+        # No sooner: there is room for two. The second batch begins when the first ends.
+        (10.3, "reply 0 OK"),
+        (10.3, "cpu0 run a x1"),
+        (10.6, "reply 1 OK"),
+        (10.6, "cpu0 run b x1"),
+        (10.9, "reply 2 OK"),
+        (10.9, "cpu0 run c x1"),
+        (11.2, "reply 3 OK"),
+        (11.5, "reply 4 OK"),
+    ]
+
+
+@pytest.mark.parametrize("strategy", ENGINE)
+def test_the_expert_of_a_batch_that_waits_for_its_turn_stays(strategy):
+    line, pinned = line_of_depth(14, strategy), []
+    check = line.controller.check
+
+    def watched(*, idle=False):
+        check(idle=idle)
+        for executor in line.controller.executors.values():
+            for flight in executor.flights:
+                assert executor.pool.state(flight.batch.expert) is State.READY
+                assert not executor.pool.evictable(flight.batch.expert)
+            pinned.append(len(executor.flights))
+
+    line.controller.check = watched
+    inspect(line, (10.0, "AABBCCAA"), (10.5, "CBA"))
+    assert max(pinned) <= 2
+    assert {result.error for result in line.results.values()} == {None}
+
+
+def test_a_batch_that_fails_does_not_spoil_the_batch_behind_it():
+    line = line_of_depth(bad_stages=frozenset({(0, "a")}))
+    inspect(line, (10.0, "AB"))
+    assert [line.results[number].error is None for number in (0, 1)] == [False, True]
+    assert log_of(line, without="late", after=10.0) == [
+        (10.0, "cpu0 run a x1"),
+        (10.0, "cpu0 run b x1"),
+        (10.3, "reply 0 error"),
+        (10.6, "reply 1 OK"),
+    ]
+
+
+def test_when_the_device_is_lost_both_batches_are_answered():
+    line = line_of_depth()
+    arrive(line, 10.0, "AB")
+    line.lose(10.1, "cpu")
+    line.run()
+    assert sorted(line.results) == [0, 1]
+    assert all("cpu was lost" in result.error for result in line.results.values())
+
+
+def test_a_line_that_is_stopped_finishes_both():
+    line = line_of_depth()
+    arrive(line, 10.0, "ABC")
+    line.stop(10.1)
+    line.run()
+    assert [line.results[number].error is None for number in range(3)] == [True, True, False]
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize(
+    ("max_wait_s", "every_s", "image_bytes", "late_bytes"), [(0.5, 0.1, 4, 38), (5, 0.2, 4, 38), (0.5, 0.1, 8, 20)]
+)
+def test_an_image_that_is_overdue_does_not_wait_while_batches_follow_each_other(
+    depth, max_wait_s, every_s, image_bytes, late_bytes
+):
+    """Its expert needs the places of two others, or of what their batches take beyond what is set aside.
+
+    Images for both, themselves in no hurry, come without end.
+    """
+    of_image = cost(activation_bytes=image_bytes)
+    costs = {"a": replace(of_image, weights_bytes=1), "c": replace(of_image, weights_bytes=late_bytes)}
+    plan = pools_of(1, 49, 11)
+    plan = replace(plan, executors=tuple(replace(executor, depth=depth) for executor in plan.executors))
+    line = VirtualLine(
+        board({"A": 3}, {"a": "[b, c]"}), costs | {"b": of_image}, plan, strategy="late-binding", max_wait_s=max_wait_s
+    )
+    for number in range(200):
+        line.arrive(number * every_s, "A")
+    line.run()
+    assert line.results[0].latency_s < 10
+
+
+def fan():
+    """Component A: expert a, and after it both x and y must pass; x stays resident, y must be loaded."""
+    return board({"A": 3, "X": 2}, {"a": "[x, y]"})
+
+
+def test_a_stage_of_an_ng_image_is_withdrawn_before_it_runs():
+    timetables = {}
+    for word, rules in {"goes on": fan(), "stops": stopping(fan())}.items():
+        line = line_of(rules, 24, findings={(0, "x"): "bad"})
+        inspect(line, (10.0, "A"))
+        timetables[word] = log_of(line, without="-", after=10.0)
+    begin = [(10.0, "cpu0 run a x1"), (10.3, "cpu0 run x x1")]
+    assert timetables == {
+        "goes on": [
+            *begin,
+            (10.3, "cpu0 evict a"),
+            (10.3, "cpu0 load y"),
+            (11.3, "cpu0 run y x1"),
+            (11.6, "reply 0 NG"),
+        ],
+        "stops": [*begin, (10.3, "cpu0 evict a"), (10.3, "cpu0 load y"), (10.6, "reply 0 NG")],
+    }
+
+
+def test_a_stage_that_runs_is_awaited_and_its_finding_is_in_the_result():
+    line = line_of(stopping(fan()), 34, executors=2, strategy="samba-parallel", findings={(0, "x"): "bad"})
+    inspect(line, (10.0, "A"))
+    result = line.results[0]
+    assert result.verdict is Verdict.NG
+    assert len(line.results) == 1
+    assert {finding.expert for finding in result.findings} >= {"a", "x"}
+
+
+def test_images_that_are_not_ng_are_looked_at_to_the_end():
+    line = line_of(stopping(fan()), 44)
+    inspect(line, (10.0, "AA"))
+    assert [[finding.expert for finding in result.findings] for result in line.results.values()] == [
+        ["a", "x", "y"]
+    ] * 2
+
+
+@pytest.mark.parametrize("first", ["x", "y"])
+def test_ng_counts_whichever_branch_came_first_even_if_the_other_branch_failed(first):
+    other = {"x": "y", "y": "x"}[first]
+    line = line_of(stopping(fan()), 44, findings={(0, first): "bad"}, bad_stages=frozenset({(0, other)}))
+    inspect(line, (10.0, "A"))
+    assert (line.results[0].verdict, line.results[0].error) == (Verdict.NG, None)
+
+
+def test_a_stage_in_a_hurry_is_withdrawn_too():
+    line = line_of(stopping(fan()), 24, strategy="late-binding", findings={(0, "x"): "bad"}, max_wait_s=0.1)
+    inspect(line, (10.0, "A"))
+    assert line.results[0].verdict is Verdict.NG
+    assert "cpu0 run y x1" not in [what for _, what in line.log]
+
+
+def test_a_stage_that_a_lost_device_gave_back_is_not_queued_again_for_an_ng_image():
+    rules = stopping(fan())
+    costs = {expert: cost() for expert in rules.experts} | {"x": cost(per_image_s=5.0), "y": cost(per_image_s=3.0)}
+    plan = Plan(
+        tuple(PoolSpec(f"{device}0", device, 44, 4) for device in ("cpu", "gpu")),
+        tuple(ExecutorSpec(f"{device}0", device, f"{device}0") for device in ("cpu", "gpu")),
+    )
+    line = VirtualLine(rules, costs, plan, strategy="samba-parallel", findings={(0, "y"): "bad"})
+    line.arrive(10.0, "A")
+    line.lose(13.0, "gpu")
+    line.run()
+    assert [what for _, what in line.log if " run " in what or "reply" in what] == [
+        "cpu0 run a x1",
+        "cpu0 run y x1",
+        "gpu0 run x x1",
+        "reply 0 NG",
+    ]
+
+
+def test_the_key_is_a_word_of_the_rules_and_survives_what_is_made_of_them():
+    text = "board: b\nstop_at_ng: true\nexperts:\n  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}\n"
+    rules = rules_from(text + "components:\n  A: {inspect: a}\n")
+    assert rules.components["A"].stop_at_ng
+    assert apply_choice(rules, VariantChoice({"a": "q8"}, {"a": 0.5})).components["A"].stop_at_ng
+    assert with_counts(rules, {"A": 3}).components["A"].stop_at_ng
+    assert not board({"A": 1}).components["A"].stop_at_ng
+    with pytest.raises(RulesError, match="stop_at_ng"):
+        rules_from(text.replace("true", "sometimes") + "components:\n  A: {inspect: a}\n")
+
+
+@given(cases(), LINE, st.data())
+@settings(max_examples=14 * THOROUGH)
+def test_verdicts_are_those_of_a_board_that_goes_on(case, chosen, data):
+    going_on = case.line(*chosen)
+    going_on.run()
+    bad_stages = frozenset[tuple[int, str]]()
+    if data.draw(st.booleans()):
+        stages = st.tuples(st.integers(0, len(case.arrivals) - 1), st.sampled_from(sorted(case.rules.experts)))
+        bad_stages = data.draw(st.frozensets(stages, max_size=4))
+    stopped = replace(case, rules=stopping(case.rules))
+    line = watch(stopped.line(*chosen, bad_stages=bad_stages))
+    line.run()
+    assert sorted(line.results) == sorted(going_on.results)
+    for number, result in line.results.items():
+        if result.error is None:
+            assert result.verdict is going_on.results[number].verdict
+            assert set(result.findings) <= set(going_on.results[number].findings)
+            assert result.verdict is Verdict.NG or result.findings == going_on.results[number].findings

@@ -221,12 +221,6 @@ def test_a_strategy_that_does_not_look_ahead_refuses_a_parts_list(strategy):
         VirtualLine(BOARD, dict.fromkeys("abcd", COST), ROOM_FOR_TWO, strategy=strategy, parts=parts_of("AB"))
 
 
-# Without reference designators nothing changes
-
-
-# Of any line
-
-
 @st.composite
 def images(draw):
     """Draw images: when they come, their component, serial and refdes."""

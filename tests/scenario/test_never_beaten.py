@@ -37,8 +37,6 @@ class Says:
 
 
 class Replies:
-    """When the last reply came."""
-
     def __init__(self):
         self.last_s = 0.0
 
@@ -52,7 +50,6 @@ def workload_of(rules, arrivals):
 
 
 def bound_of(line, plan, arrivals, case=None):
-    """What a line that was run could have done at best."""
     resident = {load.expert for load in line.loads if load.why is Why.INITIAL}
     return bound(workload_of(line.board, arrivals), Says(case), line.costs, plan, {}, resident, ())
 
@@ -108,13 +105,8 @@ def test_no_box_beats_the_bound(data, case, name, preloaded):
     assert replies.last_s >= least.makespan_s - SLACK
 
 
-# Reached: coserve does what no order can beat
-
-
 @dataclass(frozen=True)
 class Done:
-    """What a run of coserve took, and the bound."""
-
     switches: int
     makespan_s: float
     least: Bound

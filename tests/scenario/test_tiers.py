@@ -32,7 +32,6 @@ def line_of(copies, strategy="coserve", devices=("cuda",), demotes=True, rules=B
 
 
 def fills_of(line):
-    """The experts that were read into host memory by an idle disk, in order."""
     return [command.expert for _, _, commands in line.history for command in commands if isinstance(command, Fill)]
 
 

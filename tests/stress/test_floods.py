@@ -91,7 +91,6 @@ def held_bytes():
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc tells")
 def test_lines_that_are_opened_and_closed_leave_no_memory_threads_or_descriptors(tiny, pictures):
     board, store = tiny
-
     process = psutil.Process()
 
     def life():

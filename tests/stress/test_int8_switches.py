@@ -39,7 +39,6 @@ class Samples:
 
     @contextmanager
     def taken(self):
-        """Sample while the block runs."""
         ended, process = threading.Event(), psutil.Process()
 
         def sample():

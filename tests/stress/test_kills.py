@@ -16,7 +16,6 @@ KILLS = 50
 
 @pytest.fixture
 def folder(tmp_path, chance):
-    """Pictures of three components on many boards, some damaged; enough to be killed in many places."""
     for number in range(2400):
         board = tmp_path / "images" / f"SN{number // 12}"
         board.mkdir(parents=True, exist_ok=True)

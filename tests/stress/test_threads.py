@@ -43,8 +43,6 @@ def faulty_devices(*arguments, **options):
 
 @dataclass
 class Told:
-    """What the threads of a line were told."""
-
     accepted: list[Future[Result]] = field(default_factory=list)
     refused: Counter[str] = field(default_factory=Counter)
     called_off: int = 0

@@ -7,8 +7,6 @@ from coe.store.kinds import ModuleKind
 
 
 class BareKind(ModuleKind):
-    """A classifier that prepares no pictures and reads no answers."""
-
     task = "classify"
 
     def preprocess(self, image, expert):

@@ -4,7 +4,6 @@ import json
 
 
 def rows_of(said):
-    """Return the rows of a run that succeeded."""
     assert said.status == 0, said.err
     rows = json.loads(said.out)
     assert isinstance(rows, list)

@@ -6,7 +6,6 @@ to a store takes a `linked_copy`: stores replace whole files, so the linked orig
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,8 +20,6 @@ from coe.variants.prepare import Preparer
 
 VARIANTS = ("fp32", "fp16", "q8")
 _LARGE = 1 << 20
-
-Build = Callable[[str, Callable[[Path], object]], Path]
 
 
 def linked_copy(source, target):

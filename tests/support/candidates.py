@@ -4,7 +4,6 @@ import numpy as np
 
 
 def candidates(rows, labels):
-    """Return outputs (1, 4 + labels, N) of rows x1, y1, x2, y2, and a score for each label."""
     table = np.array(rows, np.float32).reshape(-1, 4 + labels)
     low, high = table[:, :2], table[:, 2:4]
     with np.errstate(all="ignore"):  # rows of nonsense, too

@@ -132,7 +132,6 @@ def cases(draw):
     return Case(rules_from("\n".join(lines)), costs, sorted(arrivals), draw(st.integers(0, 99)))
 
 
-Chosen = tuple[str, int, int, float]
 LINE = st.tuples(st.sampled_from(ENGINE), st.integers(1, 3), st.integers(0, 90), st.sampled_from([0.0, 0.2, 2.0]))
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Pixels = NDArray[np.uint8]
-Place = tuple[int, int]
 AROUND = 80
 """The pixels around a part that are drawn, too."""
 LIMIT = 0.9

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from math import cos, radians, sin
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import yaml
@@ -15,7 +14,7 @@ from coe.placement.fit import Fit
 UM = 50.0
 WIDTH_MM, HEIGHT_MM = 20.0, 16.0
 FIDUCIALS = {"F1": [1.5, 1.5], "F2": [18.5, 1.5], "F3": [1.5, 14.5]}
-RECIPE: dict[str, Any] = {
+RECIPE = {
     "recipe": "drawn",
     "side": "top",
     "um_per_pixel": UM,
@@ -44,17 +43,14 @@ class Pose:
 
 
 def layout(parts=PARTS, **changes):
-    """Return the layout of the drawn board, with keys of its recipe changed."""
     return lay_out(parse_recipe(Path("drawn.yaml"), recipe(**changes).encode()), parts)
 
 
 def recipe(**changes):
-    """Return the recipe of the drawn board as YAML."""
     return yaml.safe_dump({key: value for key, value in {**RECIPE, **changes}.items() if value is not None})
 
 
 def table(parts=PARTS):
-    """Return parts.csv of the drawn board."""
     rows = [f"{one.refdes},{one.x_mm},{one.y_mm},{one.rotation_deg},{one.side},{one.component}\n" for one in parts]
     return "".join(["refdes,x_mm,y_mm,angle,side,component\n", *rows])
 
@@ -88,14 +84,12 @@ def draw(drawn, pose=Pose(), *, without=(), seed=1):
 
 
 def disc(picture, x, y, diameter, level):
-    """Draw a disc with soft edges into a grey picture."""
     rows, columns = np.mgrid[: picture.shape[0], : picture.shape[1]]
     share = np.clip(diameter / 2 - np.hypot(columns - x, rows - y) + 0.5, 0, 1)
     picture += share * (level - picture)
 
 
 def millimetres(fit, pixels):
-    """Return points (n, 2) of a picture as points (n, 2) of the board."""
     points = (pixels - fit.matrix[:, 2]) @ np.linalg.inv(fit.matrix[:, :2]).T
     return points
 

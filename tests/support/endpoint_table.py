@@ -22,7 +22,6 @@ _GROUPS = {
 
 
 def table():
-    """Return the table as the page must have it."""
     document = asyncio.run(described(OPERATIONS).handler(None))  # type: ignore[arg-type]
     return _HEAD + "".join(
         f"| `{method.upper()} {path.removeprefix('/api/v1/')}` | {_roles(operation)} | {_effect(operation)} |\n"
@@ -33,7 +32,6 @@ def table():
 
 
 def table_of_page():
-    """Return the table as the page has it; "" if there is none."""
     found = _TABLE.search(PAGE.read_text(encoding="utf-8"))
     return found[0] if found else ""
 

@@ -20,7 +20,6 @@ def exam(**stops):
 
 
 def give(store, weights, taken):
-    """Give an expert of a store an exam."""
     with store.changing(weights) as manifest:
         store.rewrite(manifest.model_copy(update={"exam": taken}))
 

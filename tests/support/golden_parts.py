@@ -3,13 +3,11 @@
 import cv2
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from experts.difference import DifferenceKind
 from experts.golden import GoldenKind
 from experts.patch import Patch
 
-Pixels = NDArray[np.uint8]
 SIDE = 160
 DEFECT = (70, 50, 86, 66)
 """x1, y1, x2, y2 of the hole in a bad part."""
@@ -37,14 +35,10 @@ class FirstDay(DifferenceKind):
 
 
 class GoldenPart(GoldenKind):
-    """The kind `golden` under a path."""
-
     name = "golden_parts:GoldenPart"
 
 
 class PatchPart(Patch):
-    """The kind `patch` under a path."""
-
     name = "golden_parts:PatchPart"
 
 
@@ -76,7 +70,6 @@ def half_second(picture):
 
 
 def bad(picture):
-    """Return the part with a hole."""
     x1, y1, x2, y2 = DEFECT
     copy = picture.copy()
     copy[y1:y2, x1:x2] = (40, 40, 40)
@@ -98,13 +91,11 @@ def good(seed):
 
 
 def noisy(picture, seed, levels=3.0):
-    """Return the picture with the noise of a camera."""
     noise = np.random.default_rng(seed).normal(0, levels, picture.shape)
     return np.clip(picture + noise, 0, 255).astype(np.uint8)
 
 
 def findings_of(kind, expert, trained, inputs):
-    """Return what an expert says of inputs, with the weights that a training gave."""
     module = kind.skeleton(expert)
     module.load_state_dict(trained.state)
     with torch.inference_mode():

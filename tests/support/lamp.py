@@ -44,7 +44,6 @@ def lamp(path):
 
 
 def picture(path, level):
-    """Write a picture of one grey level."""
     path.parent.mkdir(parents=True, exist_ok=True)
     cv2.imwrite(str(path), np.full((32, 32, 3), level, np.uint8))
 

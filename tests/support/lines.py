@@ -30,7 +30,6 @@ def board(counts, follows=None):
 
 
 def stopping(rules):
-    """Return the board with `stop_at_ng: true`."""
     components = {name: replace(component, stop_at_ng=True) for name, component in rules.components.items()}
     return replace(rules, router=Router(components, rules.router.escalations))
 

@@ -13,7 +13,6 @@ from experts.marking_network import MarkingNetwork
 
 
 def model_file():
-    """Return the model in the installed package rapidocr, which is not imported."""
     spec = find_spec("rapidocr")
     assert spec.submodule_search_locations
     return Path(spec.submodule_search_locations[0], "models", marking_file.MODEL)
@@ -21,7 +20,6 @@ def model_file():
 
 @cache
 def network():
-    """Return the network with the model's weights."""
     torch.set_num_threads(1)
     module = MarkingNetwork().eval()
     module.load_state_dict(marking_file.tensors(model_file()))

@@ -9,11 +9,10 @@ import pytest
 
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.reading import weights
-from coe.scheduler.costs import Cost
 from coe.store.kinds import FileKind
 
 _measure = CpuDevice.measure
-_costs: dict[tuple[object, ...], Cost] = {}
+_costs = {}
 
 
 def _measured_once(device, expert):

@@ -11,12 +11,10 @@ _TABLE = re.compile(re.escape(_HEAD.splitlines()[0]) + r"\n(?:\|.*\n)*")
 
 
 def table():
-    """Return the table as the page must have it."""
     return _HEAD + "".join(_row(name) for name in OPTIONS)
 
 
 def table_of_page():
-    """Return the table as the page has it; "" if there is none."""
     found = _TABLE.search(PAGE.read_text(encoding="utf-8"))
     return found[0] if found else ""
 

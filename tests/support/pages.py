@@ -47,7 +47,6 @@ class Block:
 
 
 def blocks(page):
-    """Return the fenced blocks of a page; what a program prints stands with the program."""
     text = page.read_text(encoding="utf-8")
     found = []
     for match in _FENCED.finditer(text):
@@ -87,11 +86,9 @@ def links(page):
 
 
 def headings(page):
-    """Return the names by which links call the headings of a page."""
     lines = re.findall(r"^#+ (.+)$", _FENCED.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", line.lower()).replace(" ", "-") for line in lines}
 
 
 def inline(page):
-    """Return what a page sets as code inside its sentences."""
     return _INLINE.findall(_FENCED.sub("", page.read_text(encoding="utf-8")))

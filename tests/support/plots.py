@@ -52,7 +52,6 @@ class ChangingLine(VirtualLine):
     boards: list[str]
 
     def begin(self, plot):
-        """Put the whole plot onto the line."""
         self.boards, self.left, self._of = plot.first, Counter(), {}
         for number, image in enumerate(plot.images):
             # Physical boards of up to four parts, some of them due.
@@ -111,7 +110,6 @@ def line_of(plot, strategy, capacity, executors):
 
 
 def alone(plot):
-    """Yield the results on lines of one board each."""
     for key, rules in BOARDS.items():
         numbers = [number for number, image in enumerate(plot.images) if image.board == key]
         said = {(at, e): plot.label(number, e) for at, number in enumerate(numbers) for e in rules.experts}

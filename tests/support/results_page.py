@@ -8,13 +8,12 @@ PAGE = Path(__file__).parents[2] / "docs" / "results.md"
 _HEAD = "| | measured | goal | on |\n|---|---|---|---|\n"
 
 
-def page() -> str:
-    """Return the page as it must be."""
+def page():
     data = yaml.safe_load(PAGE.with_suffix(".yaml").read_text(encoding="utf-8"))
     return "\n".join([data["intro"], *(_section(**section) for section in data["sections"])])
 
 
-def _section(text: str, runs: list[dict[str, object]]) -> str:
+def _section(text, runs):
     rows = [f"| {' | '.join(row)} | {run['machine']} |\n" for run in runs for row in run["rows"]]
     return f"{text}\n{_HEAD}{''.join(rows)}"
 

@@ -46,7 +46,6 @@ class Seeing:
 
 
 def photograph(dark, quiet, seeing, rng):
-    """Return a picture of a code with its white border, (H, W, 3) uint8 RGB."""
     bordered = np.pad(dark, quiet)
     fine = np.kron(1 - bordered, np.ones((_FINE, _FINE), np.uint8)).astype(np.float32)
     reach = int(np.ceil(np.hypot(*bordered.shape) * seeing.pixels)) + 10

@@ -88,19 +88,16 @@ KINDS = {"small": Small(), "filed": Filed()}
 
 
 def state(label="ok"):
-    """Return weights that say one label of every image."""
     said = torch.tensor([1.0, 0.0] if label == "ok" else [0.0, 1.0])
     return {"fc.weight": torch.zeros(2, 12), "fc.bias": said}
 
 
 def put(store, name, label="ok", **changes):
-    """Put an expert that says one label."""
     said = {"kind": "small", "labels": LABELS, "input_size": SIZE, "state": state(label)}
     store.put(name, **{**said, **changes})
 
 
 def put_filed(store, folder, label="ok"):
-    """Put the expert whose kind opens the file."""
     file = folder / "model.bin"
     file.write_bytes(b"a model" * 100 + bytes([LABELS.index(label)]))
     store.put("t/c", kind="filed", labels=LABELS, input_size=SIZE, file=file)
@@ -132,7 +129,6 @@ def prepare(store, name, variant="fp32"):
 
 
 def edit(store, name, **changes):
-    """Change what a manifest says, as with an editor."""
     path = store.folder(name) / MANIFEST
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
@@ -170,6 +166,5 @@ ODD = {
 
 
 def replace(path, odd):
-    """Put something odd into the place of a file."""
     path.unlink()
     ODD[odd](path)

@@ -21,12 +21,10 @@ STATE = {
 
 
 def expert(variant="fp32", **changes):
-    """Return the expert whose weights `stored` puts into a store."""
     return replace(Expert("x", KIND, ("ok", "bad"), 8, "t/x", variant=variant), **changes)
 
 
 def stored(root, *prepared, state=STATE, kind=KIND):
-    """Put an expert into a store, and blobs of the variants named."""
     store = Store(root)
     store.put("t/x", kind=kind, labels=("ok", "bad"), input_size=8, state=state)
     for variant in prepared:
@@ -38,5 +36,4 @@ def stored(root, *prepared, state=STATE, kind=KIND):
 
 
 def file_of(store, variant):
-    """Return the path of an expert's blob."""
     return store.folder("t/x") / store.manifest("t/x").variants[variant].file

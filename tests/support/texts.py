@@ -9,5 +9,4 @@ _LETTERS = st.characters(exclude_categories=["Cs"])
 
 
 def texts(max_size=None):
-    """Return a strategy of texts of any letters, up to a length."""
     return st.text(_LETTERS, max_size=max_size)

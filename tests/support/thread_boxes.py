@@ -21,8 +21,6 @@ from coe.errors import CoeError, ConfigError, sentence_of
 
 @dataclass(frozen=True)
 class Token:
-    """What a box fetches an image by."""
-
     number: int
 
 

@@ -15,7 +15,7 @@ def seen(size, inode=1, *, upload=False, modified=0):
     return Sighting(FileStamp(size, modified), inode, upload)
 
 
-def test_a_picture_is_judged_once_it_and_its_time_stood_still():
+def test_a_picture_is_judged_once_it_and_its_time_stood_still_and_few_at_a_time_the_oldest_first():
     arrivals = Arrivals(2, 60)
     table = [(0.0, 10, []), (1.0, 20, []), (2.0, 20, []), (2.9, 20, []), (3.0, 20, ["a.png"]), (4.0, 20, [])]
     for now, size, ready in table:
@@ -26,6 +26,11 @@ def test_a_picture_is_judged_once_it_and_its_time_stood_still():
     for now in range(5):
         assert arrivals.look({"a.png": seen(99, modified=now)}, now, FEW) == []
     assert arrivals.look({"a.png": seen(99, modified=4)}, 6.0, FEW) == ["a.png"]
+    arrivals = Arrivals(1, 60)
+    files = {f"{n}.png": seen(10, inode=n, modified=9 - n) for n in range(5)}
+    arrivals.look(files, 0.0, FEW)
+    assert arrivals.look(files, 1.0, 2) == ["4.png", "3.png"]
+    assert arrivals.look(files, 1.1, FEW) == ["2.png", "1.png", "0.png"]
 
 
 def test_an_upload_is_judged_at_once_when_that_very_file_got_the_name_of_the_picture():
@@ -96,14 +101,6 @@ def test_a_torn_picture_is_tried_more_and_more_seldom_and_given_up_unless_its_sh
         ready = arrivals.look({"a.png": seen(10)}, now, FEW)
     assert ready == ["a.png"]
     assert not arrivals.torn("a.png", 102.0)
-
-
-def test_few_are_handed_out_at_a_time_the_oldest_first():
-    arrivals = Arrivals(1, 60)
-    files = {f"{n}.png": seen(10, inode=n, modified=9 - n) for n in range(5)}
-    arrivals.look(files, 0.0, FEW)
-    assert arrivals.look(files, 1.0, 2) == ["4.png", "3.png"]
-    assert arrivals.look(files, 1.1, FEW) == ["2.png", "1.png", "0.png"]
 
 
 # Pictures that are done are moved; boards of a folder that fills are closed once they are quiet

@@ -23,13 +23,21 @@ def shape(backlog):
     return [(group.expert, [stage.request_id for stage in group]) for group in backlog.groups()]
 
 
-def test_a_stage_joins_the_latest_group_of_its_expert_or_goes_to_the_end():
+def test_a_stage_joins_the_latest_group_of_its_expert_or_stands_at_the_end_and_if_put_back_in_front_alone():
     assert shape(filled("abacab", join=True)) == [("a", [0, 2, 4]), ("b", [1, 5]), ("c", [3])]
     assert shape(filled("aabacc", join=False)) == [("a", [0, 1]), ("b", [2]), ("a", [3]), ("c", [4, 5])]
     backlog = filled("aba", join=False)
     backlog.add(Stage(3, "b"), 1.0, join=False)
     backlog.add(Stage(4, "a"), 1.0, join=True)
     assert shape(backlog) == [("a", [0]), ("b", [1]), ("a", [2, 4]), ("b", [3])]
+    backlog = filled("ab", join=True)
+    backlog.put_back((Stage(7, "a"), Stage(8, "a")), 0.5)
+    backlog.add(Stage(9, "a"), 1.0, join=True)
+    assert shape(backlog) == [("a", [7]), ("a", [8]), ("a", [0, 9]), ("b", [1])]
+    alone = Backlog()
+    alone.put_back((Stage(7, "a"),), 0.5)
+    alone.add(Stage(8, "a"), 1.0, join=False)
+    assert shape(alone) == [("a", [7]), ("a", [8])]
 
 
 def test_what_is_taken_or_dropped_leaves_the_rest_in_place_and_takes_its_charge():
@@ -45,17 +53,6 @@ def test_what_is_taken_or_dropped_leaves_the_rest_in_place_and_takes_its_charge(
     assert [stage.request_id for stage in backlog.drop("a")] == [9, 0, 2]
     assert (shape(backlog), backlog.pending_s, backlog.latest("a")) == ([("b", [1]), ("c", [3])], 2.0, None)
     assert backlog.drop("z") == ()
-
-
-def test_stages_that_are_put_back_stand_in_front_each_alone_and_nobody_joins_them():
-    backlog = filled("ab", join=True)
-    backlog.put_back((Stage(7, "a"), Stage(8, "a")), 0.5)
-    backlog.add(Stage(9, "a"), 1.0, join=True)
-    assert shape(backlog) == [("a", [7]), ("a", [8]), ("a", [0, 9]), ("b", [1])]
-    alone = Backlog()
-    alone.put_back((Stage(7, "a"),), 0.5)
-    alone.add(Stage(8, "a"), 1.0, join=False)
-    assert shape(alone) == [("a", [7]), ("a", [8])]
 
 
 def test_rounding_does_not_pile_up_when_it_runs_empty():

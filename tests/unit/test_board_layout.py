@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pages
 import pytest
@@ -17,7 +16,7 @@ from coe.bring.parts.answers import parse as parse_answers
 from coe.errors import ConfigError, RulesError
 from coe.placement import lay_out, parse_recipe
 
-PLAIN: dict[str, Any] = {
+PLAIN = {
     "recipe": "r",
     "side": "top",
     "um_per_pixel": 20,
@@ -183,9 +182,6 @@ def test_a_change_of_recipe_or_placements_is_another_layout_and_it_must_fit_the_
     lay_out(recipe(), (R1,)).check({"R0402": 1}, "b")
     with pytest.raises(ConfigError, match=r"r.yaml: 'R0402' is not a component of board 'b'; did you mean 'R0403'"):
         lay_out(recipe(), (R1,)).check({"R0403": 1}, "b")
-
-
-# Package names tell sizes
 
 
 SIZES = {

@@ -142,7 +142,7 @@ SYMMETRIC = {"F1": [2, 2], "F2": [18, 14]}
 SQUARE = {"F1": [4, 2], "F2": [16, 2], "F3": [4, 14], "F4": [16, 14]}
 
 
-def test_a_board_could_lie_in_each_way_in_which_its_fiducials_fit_the_recipe():
+def test_a_board_could_lie_in_each_way_in_which_its_fiducials_fit_also_with_a_landmark_in_their_middle():
     def ways(at, **changes):
         return blind_to(layout(fiducials={"diameter": 0.8, "at": at}, **changes))
 
@@ -152,6 +152,12 @@ def test_a_board_could_lie_in_each_way_in_which_its_fiducials_fit_the_recipe():
     assert ways({"F1": [2, 8], "F2": [18, 8.6]}) == ("mirrored", "turned by 180 degrees")
     assert ways({"F1": [2, 8], "F2": [18, 8.6]}, most_turn=0.5) == ("turned by 180 degrees",)
     assert all("landmark" in one for one in warnings_of(layout(fiducials={"diameter": 1, "at": SYMMETRIC})))
+    changes = {"fiducials": {"diameter": 1, "at": SYMMETRIC}}
+    middle = layout(**changes, landmark={"at": [10, 8.3], "diameter": 1, "look": "dark"})
+    assert blind_to(middle) == ("turned by 180 degrees",)
+    for wrong in ({"at": [30, 3], "diameter": 1}, {"at": [3, 3], "diameter": 0.1}, {"at": [3, 3]}):
+        with pytest.raises(RulesError):
+            layout(**changes, landmark={"look": "dark", **wrong})
 
 
 def picture_of(grey):
@@ -159,7 +165,6 @@ def picture_of(grey):
 
 
 def marked(at_mm, pose, drawn, diameter=24.0):
-    """Draw a board with a dark disc at a place."""
     picture = draw(drawn, pose, seed=None)[..., 0].astype(float)
     if at_mm is not None:
         disc(picture, *truth(drawn, pose)[0].pixels(np.array([at_mm]))[0], diameter, 15)
@@ -186,15 +191,6 @@ def test_a_landmark_tells_how_a_board_lies_whose_fiducials_lie_alike(turn, x_px)
     grey = both[..., 0].astype(float)
     disc(grey, *disc_at, 24, 15)
     assert "choose a landmark" in locate(picture_of(grey), known).why
-
-
-def test_a_landmark_in_the_middle_of_the_fiducials_tells_nothing():
-    changes = {"fiducials": {"diameter": 1, "at": SYMMETRIC}}
-    middle = layout(**changes, landmark={"at": [10, 8.3], "diameter": 1, "look": "dark"})
-    assert blind_to(middle) == ("turned by 180 degrees",)
-    for wrong in ({"at": [30, 3], "diameter": 1}, {"at": [3, 3], "diameter": 0.1}, {"at": [3, 3]}):
-        with pytest.raises(RulesError):
-            layout(**changes, landmark={"look": "dark", **wrong})
 
 
 @pytest.mark.parametrize("at", [(6.0, 8.0), (6.0, 8.3), (10.0, 14.0)])

@@ -69,9 +69,6 @@ def prepare(store, id, *wanted):
             variants.put(store, manifest, made.bytes, agreement=AGREEMENT, escalate_below=0.0)
 
 
-# What is stored
-
-
 def test_a_body_is_stored_once_and_every_expert_is_whole_to_its_reader(whole):
     before, states = manifests(whole), {id: whole.load(id) for id in IDS}
     share(whole)
@@ -170,9 +167,6 @@ def test_a_layer_whose_norm_was_trained_on_is_in_no_prepared_body(tmp_path, is_p
     assert found[0] == found[1]
 
 
-# What goes wrong
-
-
 @pytest.mark.parametrize("variant", [None, "q8"])
 @pytest.mark.parametrize(
     ("damage", "words"),
@@ -232,9 +226,6 @@ def test_an_export_onto_a_full_disk_says_so_and_leaves_nothing(shared, call, tmp
     assert said.status == 2
     assert "a.safetensors cannot be written: File too large" in said.words
     assert sorted(path.name for path in tmp_path.iterdir() if "safetensors" in path.name) == []
-
-
-# What goes on at the same time
 
 
 @contextmanager

@@ -1,19 +1,24 @@
-"""The bound, worked by hand (see docs/bound.md). That no line beats it is in tests/scenario/test_never_beaten.py."""
+"""The bound, worked by hand (docs/bound.md; tests/scenario/test_never_beaten.py), recorded runs and workloads."""
 
 import random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lines import board
 from lines import cost as cost_of
 
-from coe.core import Finding, Request
+from coe.core import Batch, Failure, FailureKind, Finding, Request, Stage
 from coe.errors import ConfigError
 from coe.lab.bound import Bound, bound, least_share
+from coe.lab.measured_run import recorded
 from coe.lab.workloads.workload import Workload
 from coe.scheduler.costs import CostTable
+from coe.scheduler.events import Arrived, EventBatch, Finished, Rejected, Run, RunFailed
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.sim.agenda import Arrival
+from coe.sim.resources import Processor
 
 
 class Says:
@@ -47,7 +52,6 @@ def on(executors, capacity=1000):
 
 
 def table(plan, rules, default, **others):
-    """One cost for all but the experts and the devices that are named."""
     devices = {pool.device for pool in plan.pools}
     return CostTable({(d, e): others.get(e, others.get(d, default)) for d in devices for e in rules.experts})
 
@@ -171,9 +175,6 @@ def test_two_devices_share_as_suits_both_and_a_cost_that_is_not_known_is_named()
         bound(images(ABC, (0, "A")), Says(), CostTable({}), gpu(), {}, "", "")
 
 
-# Sharing
-
-
 def by_search(work_s):
     """The dual of two machines on a fine grid."""
     grid = np.linspace(0, 1, 2001)
@@ -196,3 +197,84 @@ def test_machines_share_exactly_or_at_most_as_a_split_takes_and_not_far_below():
         # A split by hand: each job where it is shortest.
         taken = np.bincount(work_s.argmin(axis=0), work_s.min(axis=0), minlength=3).max()
         assert work_s.min(axis=0).sum() / 3 - 1e-9 <= least_share(work_s) <= taken + 1e-9
+
+
+def says(expert, label):
+    return Finding(expert, "fp32", label, 1.0)
+
+
+def run(executor, expert, *requests):
+    return Run(executor, Batch(expert, tuple(Stage(request, expert) for request in requests)))
+
+
+def test_requests_are_numbered_as_they_came_and_findings_with_them():
+    trace = [
+        (0.0, None, []),
+        (2.0, Arrived(Request(7, "B", "second.png")), [run("cpu0", "b", 7)]),
+        (2.5, Rejected(Request(3, "A"), Failure(FailureKind.IMAGE, "no image")), []),
+        (2.5, Arrived(Request(1, "A")), [run("cpu1", "a", 1)]),
+        # The batch that follows at once on the same executor is not the one that finished.
+        (3.0, Finished("cpu0", (says("b", "ok"),)), [run("cpu0", "c", 7)]),
+        (3.5, Finished("cpu1", (says("a", "bad"),)), []),
+        (4.0, Finished("cpu0", (says("c", "bad"),)), []),
+    ]
+    seen = recorded(trace)
+    assert seen.arrivals == (Arrival(0.0, Request(0, "B", "second.png")), Arrival(0.5, Request(1, "A")))
+    assert seen.findings == {0: {"b": says("b", "ok"), "c": says("c", "bad")}, 1: {"a": says("a", "bad")}}
+
+
+def test_a_batch_that_ran_again_counts_as_it_ended_and_events_that_came_together_as_alone():
+    trace = [
+        (0.0, Arrived(Request(0, "A")), []),
+        (0.0, Arrived(Request(1, "A")), [run("cpu0", "a", 0, 1)]),
+        (1.0, RunFailed("cpu0", "the model said no"), [run("cpu0", "a", 0)]),
+        (2.0, Finished("cpu0", (says("a", "ok"),)), [run("cpu0", "a", 1)]),
+        (3.0, RunFailed("cpu0", "the model said no"), []),
+    ]
+    assert recorded(trace).findings == {0: {"a": says("a", "ok")}}
+    arrived = [Arrived(Request(number, "A")) for number in range(2)]
+    ended = Finished("cpu0", (says("a", "ok"), says("a", "bad")))
+    together = [(1.0, EventBatch(tuple(arrived)), [run("cpu0", "a", 0, 1)]), (2.0, ended, [])]
+    alone = [(1.0, arrived[0], []), (1.0, arrived[1], [run("cpu0", "a", 0, 1)]), (2.0, ended, [])]
+    assert recorded([]).arrivals == ()
+    assert recorded(together) == recorded(alone)
+    assert recorded(together).findings == {0: {"a": says("a", "ok")}, 1: {"a": says("a", "bad")}}
+
+
+def test_batches_share_a_processor_that_two_do_not_speed_up_and_no_other():
+    processor = Processor(scaling=[1.0])
+    processor.begin("x", 1.0, now=0.0)
+    assert processor.next_end() == (1.0, "x")
+    processor.begin("y", 1.0, now=0.5)
+    # Half of x is left, and it runs at half the speed.
+    assert processor.next_end() == (1.5, "x")
+    processor.end("x", now=1.5)
+    # y has run for a second at half the speed.
+    assert processor.next_end() == (2.0, "y")
+    processor.end("y", now=2.0)
+    assert processor.next_end() is None
+    processor = Processor()
+    processor.begin("x", 1.0, now=0.0)
+    processor.begin("y", 0.25, now=0.5)
+    assert processor.next_end() == (0.75, "y")
+    processor.end("y", now=0.75)
+    assert processor.next_end() == (1.0, "x")
+
+
+@given(
+    scaling=st.lists(st.floats(0.5, 1.0), min_size=1, max_size=4),
+    works=st.lists(st.floats(0.1, 5.0), min_size=1, max_size=6),
+)
+def test_all_work_is_done_at_the_speed_of_the_processor(scaling, works):
+    speeds = [min(speed * count, speed + count - 1) for count, speed in enumerate(scaling, 1)]
+    processor = Processor(speeds)
+    for index, work_s in enumerate(works):
+        processor.begin(str(index), work_s, now=0.0)
+    done, last_s, busy = 0.0, 0.0, len(works)
+    while (coming := processor.next_end()) is not None:
+        at_s, name = coming
+        assert at_s >= last_s
+        done += (at_s - last_s) * speeds[min(busy, len(speeds)) - 1]
+        processor.end(name, at_s)
+        last_s, busy = at_s, busy - 1
+    assert done == pytest.approx(sum(works))

@@ -117,7 +117,6 @@ def test_a_series_of_one_part_is_out_as_a_whole(tmp_path):
             return [place // 2 for place, _ in enumerate(images)]
 
     asked = []
-
     found, kind = photographs(tmp_path / "photos", {"good": 8, "bad": 8}), InPairs()
     assert judged(kind, found, Store(tmp_path / "store")).right == (True,) * 16
     out = [[one not in learned for one in (photo.name for photo in found)] for learned in kind.learned]
@@ -240,9 +239,7 @@ def test_the_command_learns_stores_and_writes_a_board_that_loads(run, tmp_path):
     for empty in ("C1/bent", "C2/good", "@eaDir/x", ".idea"):
         (photos / empty).mkdir(parents=True)
     shutil.copy(photos / "C1/good/0.png", photos / "C1/good/copy.png")
-
     said = run(board, "--images", photos)
-
     assert said.status == 0, said.err
     assert "taken as good: 6 in C1/good; as bad: 4 in C1/scratch" in said.out
     assert "probe is chosen" in said.out

@@ -78,8 +78,6 @@ def test_results_are_those_of_one_box(scene, machines):
 
 
 class Cut:
-    """A watcher that does something to the boxes after so many replies."""
-
     def __init__(self, after, do):
         self.after, self.do, self.lost = after, do, list[Lost]()
 
@@ -92,7 +90,7 @@ class Cut:
             self.do()
 
 
-def test_a_box_that_is_lost_or_can_run_nothing_any_more_costs_no_image(scene):
+def test_a_box_that_is_lost_or_can_run_nothing_costs_no_image_and_an_image_that_crashes_boxes_ends_two(scene):
     boxes = scene.boxes(3)
     cut = Cut(5, lambda: boxes.cut_off(0))
     same(scene.results(boxes, watchers=[cut]), scene.alone)
@@ -103,9 +101,6 @@ def test_a_box_that_is_lost_or_can_run_nothing_any_more_costs_no_image(scene):
     cut = Cut(3, lambda: boxes.links[1].box._out.broke("its last device was lost"))
     same(scene.results(boxes, watchers=[cut]), scene.alone)
     assert cut.lost == [Lost("", "its last device was lost", "box2")]
-
-
-def test_an_image_that_crashes_boxes_ends_two_of_them_and_all_others_get_their_results(scene):
     boxes, cut = scene.boxes(4), Cut(1 << 40, lambda: None)
     boxes.deadly = lambda stage: stage.request_id == 7
     results = scene.results(boxes, watchers=[cut])
@@ -201,13 +196,21 @@ def test_without_any_box_left_each_image_says_so_until_another_comes(scene):
         assert line.submit(scene.pictures[0].image, "A").result(20).error is None
 
 
-def test_a_stopped_line_answers_each_image(scene):
+def test_a_stopped_line_answers_each_image_and_one_that_is_dropped_ends_its_boxes(scene):
     with scene.open(scene.boxes(2)) as line:
         futures = [line.submit(picture.image, picture.component) for picture in scene.pictures]
         line.stop()
         results = [future.result(20) for future in futures]
     assert all(result.verdict is not None or result.failure.kind is FailureKind.STOPPED for result in results)
     assert any(result.failure for result in results)
+    boxes = scene.boxes(1)
+    line = scene.open(boxes)
+    threads = line._engine.line_threads.threads
+    del line
+    gc.collect()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
 
 
 def test_an_image_that_finds_no_room_or_no_rule_or_is_damaged_is_answered(scene, tmp_path):
@@ -285,17 +288,6 @@ def test_several_boards_keep_apart(own_tiny, thread_boxes, pictures, tmp_path):
     ) as line:
         same(named(line.stream(mixed)), one)
         assert line.boards == ("tiny", "other")
-
-
-def test_a_line_that_is_dropped_ends_its_boxes(scene):
-    boxes = scene.boxes(1)
-    line = scene.open(boxes)
-    threads = line._engine.line_threads.threads
-    del line
-    gc.collect()
-    for thread in threads:
-        thread.join(20)
-        assert not thread.is_alive()
 
 
 def test_costs_of_an_earlier_line_are_taken_over(scene, monkeypatch):

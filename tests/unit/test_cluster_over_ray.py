@@ -34,8 +34,6 @@ class GetTimeoutError(RayError):
 
 @dataclass
 class Later:
-    """An answer that is made when it is fetched."""
-
     make: Callable[[], Any]
 
 
@@ -106,9 +104,6 @@ class Ray:
         return lambda cls: SimpleNamespace(options=options_of)
 
 
-MakeRay = Callable[..., Ray]
-
-
 @dataclass
 class RayMachine:
     """An actor that says what a test wants."""
@@ -144,8 +139,6 @@ class Node:
 
 @dataclass
 class Silent:
-    """An actor that never begins."""
-
     error: Exception
 
     def versions(self):
@@ -224,7 +217,6 @@ def test_an_address_where_another_program_listens_is_said_within_seconds(ray, sa
 def test_lines_of_a_process_share_a_connection_that_the_last_ends(ray, monkeypatch):
     here = ray("a")
     here.is_on = False
-
     monkeypatch.setattr(ray_session, "_connect", lambda module, address: setattr(module, "is_on", True))
     first, second = boxes_of(), boxes_of()
     (link,) = second.open()

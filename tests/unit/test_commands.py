@@ -1,13 +1,17 @@
-"""What all commands share: progress in a bar and in a pipe, tables in any window, versions, and ways out."""
+"""Commands: options, help, tables, and what a process does before it begins."""
 
 import io
 import json
+import os
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import typer
 from PIL import Image
 
 import coe
@@ -147,3 +151,96 @@ def test_an_empty_store_says_so_and_rows_are_a_table_for_people_and_json_for_pro
 def test_a_command_that_is_called_in_python_has_the_defaults_of_the_command_line():
     made = Split(photos=Path("photos"))
     assert (made.photos, made.verify, made.group, made.seed) == (Path("photos"), 0.2, "", 0)
+
+
+APPLICATIONS = {
+    "coe-bench": bench,
+    "coe-board": board_command,
+    "coe-experts": experts_command,
+    "coe-inspect": inspect,
+    "coe-profile": profile_command,
+    "coe-serve": serve,
+}
+
+
+def commands():
+    listed = []
+    for name, module in APPLICATIONS.items():
+        command = typer.main.get_command(module.app)
+        listed += _inside(name, command)
+    return listed
+
+
+def _inside(name, command):
+    parts = getattr(command, "commands", None)
+    return [one for part in parts for one in _inside(f"{name} {part}", parts[part])] if parts else [(name, command)]
+
+
+@pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])
+def test_each_command_shows_one_example_that_it_reads(name, command):
+    examples = [line.strip() for line in command.help.splitlines() if line.strip().startswith("Example:")]
+    assert len(examples) == 1
+    words = shlex.split(examples[0].removeprefix("Example:"))
+    assert " ".join(words[: len(name.split())]) == name
+    command.make_context(name, words[len(name.split()) :])
+
+
+@pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])
+def test_help_cuts_no_flag_and_no_sentence_off(name, command):
+    text = "".join(command.get_help(command.make_context(name, [], resilient_parsing=True)).split())
+    shown = [option for option in command.params if not option.hidden]
+    said = [
+        *(flag for option in shown for flag in option.opts if flag[0] == "-"),
+        *(option.help for option in shown if option.help),
+    ]
+    assert [one for one in said if "".join(one.split()) not in text] == []
+
+
+@pytest.mark.parametrize("name", ["coe-bench", "coe-board", "coe-experts", "coe-serve"])
+def test_the_list_of_commands_has_whole_sentences(name, call):
+    text = "".join(call("--help", command=APPLICATIONS[name]).out.split())
+    first = [command.help.partition("\n\n")[0] for words, command in commands() if words.rpartition(" ")[0] == name]
+    assert [one for one in first if "".join(one.split()) not in text] == []
+
+
+@pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])
+def test_each_option_is_explained(name, command):
+    silent = [option.name for option in command.params if not getattr(option, "help", None) and option.name != "help"]
+    assert silent == []
+
+
+@pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])
+def test_each_option_is_in_small_letters_whatever_typer_makes_of_a_metavar(name, command):
+    flags = [flag for option in command.params for flag in (*option.opts, *option.secondary_opts)]
+    assert flags == [flag.lower() for flag in flags]
+
+
+def test_rare_options_are_shown_on_request(call):
+    usual, all_ = call("--help", command=inspect), call("--help-all", command=inspect)
+    assert (usual.status, all_.status) == (0, 0)
+    assert ("--strategy" in usual.out, "--strategy" in all_.out) == (False, True)
+    assert "--help-all" in usual.out
+    assert call("--help", command=inspect).out == usual.out
+
+
+@pytest.mark.parametrize(
+    "modules", ["coe", "coe.lab.cli.bench, coe.cli.inspect, coe.cli.profile_command, coe.serve.command"]
+)
+def test_neither_the_front_door_nor_help_waits_for_large_libraries(modules):
+    large = {"torch", "cv2", "matplotlib", "networkx", "sqlalchemy", "starlette", "alembic"}
+    imports_all = f"import sys, {modules}; print(*{large} & sys.modules.keys())"
+    said = subprocess.run([sys.executable, "-c", imports_all], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == []
+
+
+@pytest.mark.parametrize(("given", "policy"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
+def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(given, policy):
+    environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+    said = subprocess.run(
+        [sys.executable, "-c", "import coe, os; print(os.environ['OMP_WAIT_POLICY'])"],
+        env={**environment, **({"OMP_WAIT_POLICY": given} if given else {})},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.strip() == policy

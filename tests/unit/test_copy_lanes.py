@@ -6,9 +6,12 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from coe.config import parse_bandwidth
 from coe.core import Expert
-from coe.errors import DeviceLost, StoreError
+from coe.errors import ConfigError, DeviceLost, StoreError
 from coe.runtime.copy_lane import CopyLanes, Disk
 from coe.scheduler.costs import Tier
 from coe.scheduler.events import Evict, Evicted, Fetched, Fill, Filled, FillFailed, Load, Loaded, LoadFailed, Lost, Why
@@ -17,8 +20,6 @@ EXPERTS = {name: Expert(name, "k", ("ok",), 8, f"t/{name}") for name in "abc"}
 
 
 class Held:
-    """A device whose actions wait at a gate of their name ("read a"), if there is one."""
-
     def __init__(self, *, has_lane):
         self.has_lane = has_lane
         self.gates = {}
@@ -103,7 +104,7 @@ def event(told):
     return type(told), getattr(told, "expert", "")
 
 
-def test_a_slow_read_does_not_hold_up_copies_and_evictions(line):
+def test_a_slow_read_holds_up_no_copies_and_evictions_and_the_disk_reads_on_while_an_expert_is_copied(line):
     gate = line.gpu.gate("read a")
     line.put(from_disk("a"))
     line.put(from_host("b"))
@@ -114,6 +115,13 @@ def test_a_slow_read_does_not_hold_up_copies_and_evictions(line):
     assert event(line.next()) == (Fetched, "a")
     assert event(line.next()) == (Loaded, "a")
     assert [what for what in line.gpu.done if what.endswith("a")] == ["read a", "load a"]
+    gate = line.gpu.gate("load a")
+    line.put(from_disk("a"))
+    assert event(line.next()) == (Fetched, "a")
+    line.put(from_disk("b", "c"))
+    assert event(line.next()) == (Loaded, "b")
+    gate.set()
+    assert event(line.next()) == (Loaded, "a")
 
 
 def test_a_throttled_disk_holds_up_the_next_read_alone():
@@ -125,16 +133,6 @@ def test_a_throttled_disk_holds_up_the_next_read_alone():
         assert event(line.next()) == (Loaded, "b")
         assert line.events.empty()
         assert "read c" not in line.gpu.done
-
-
-def test_the_disk_reads_on_while_an_expert_is_copied(line):
-    gate = line.gpu.gate("load a")
-    line.put(from_disk("a"))
-    assert event(line.next()) == (Fetched, "a")
-    line.put(from_disk("b", "c"))
-    assert event(line.next()) == (Loaded, "b")
-    gate.set()
-    assert event(line.next()) == (Loaded, "a")
 
 
 def test_without_a_lane_the_reader_does_all():
@@ -203,3 +201,49 @@ def test_after_a_fill_that_failed_the_load_that_waited_for_it_reads_for_itself(l
     gate.set()
     assert [event(line.next()) for _ in range(3)] == [(FillFailed, "a"), (Fetched, "a"), (Loaded, "a")]
     assert [what for what in line.gpu.done if what.endswith("a")] == ["read a", "load a"]
+
+
+@pytest.mark.parametrize(
+    ("loads", "least"),
+    [
+        # Alone: its bytes over the bandwidth, however long the disk was idle before.
+        ([(0.0, 100)], [1.0]),
+        ([(1000.0, 100)], [1.0]),
+        ([(0.0, 100), (50.0, 100)], [1.0, 1.0]),
+        # One lane after another: each begins when the one before has ended.
+        ([(0.0, 100), (1.0, 50), (1.5, 200)], [1.0, 0.5, 2.0]),
+        # Two lanes at once share one disk: the second waits for the first.
+        ([(0.0, 100), (0.25, 100)], [1.0, 1.75]),
+        ([(0.0, 100), (0.0, 100), (0.0, 100)], [1.0, 2.0, 3.0]),
+        ([(0.0, 0)], [0.0]),
+    ],
+)
+def test_loads_take_what_the_disk_takes(loads, least):
+    disk = Disk({str(number): size for number, (_, size) in enumerate(loads)}, 100)
+    assert Disk({}).least_s("e", 0.0) == 0.0, "without a throttle"
+    assert [disk.least_s(str(number), now) for number, (now, _) in enumerate(loads)] == pytest.approx(least)
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.integers(0, 1000)), min_size=1, max_size=20), st.floats(1, 1000))
+def test_never_more_bytes_than_the_bandwidth_gives(gaps, bandwidth):
+    disk, now, begun = Disk({str(number): size for number, (_, size) in enumerate(gaps)}, bandwidth), 0.0, []
+    for number, (gap, size) in enumerate(gaps):
+        now += gap
+        begun.append((now, size, now + disk.least_s(str(number), now)))
+    for first, (now, _, _) in enumerate(begun):
+        for last in range(first, len(begun)):
+            within = sum(size for _, size, _ in begun[first : last + 1])
+            assert begun[last][2] - now >= within / bandwidth - 1e-6
+    ends = [end for _, _, end in begun]
+    assert ends == pytest.approx(sorted(ends), rel=1e-12)  # sums of floats differ in the last digit
+
+
+@pytest.mark.parametrize("text", ["530MB/s", "530MB", " 530 MB / s ", "530000000"])
+def test_a_bandwidth_is_read(text):
+    assert parse_bandwidth(text) == 530_000_000
+
+
+@pytest.mark.parametrize("text", ["", "fast", "530MB/h", "530MB/s/s", "-1MB/s", "0MB/s", "/s"])
+def test_what_is_no_bandwidth_is_refused(text):
+    with pytest.raises(ConfigError, match="530MB/s"):
+        parse_bandwidth(text)

@@ -65,7 +65,6 @@ def gpu(**options):
 
 
 def bare_device(driver, store, kind=None, **options):
-    """Make a device that is not prepared."""
     return CudaDevice(store, {"scale": kind or Scale()}, driver, **({"executors": 1, "memory_bytes": MEMORY} | options))
 
 
@@ -89,7 +88,6 @@ def device_of(store, driver, *, room=3.2, copies=0, executors=1, troubles=None):
 
 
 def works(device, *names):
-    """Load experts, and see that each answers with its own weights."""
     for name in names:
         device.load("pool", expert(name))
         assert says(device, name, 7) == [7 * VALUES[name]]
@@ -166,9 +164,10 @@ def test_a_batch_is_filled_up_to_the_next_graph_and_run_in_parts_beyond_the_larg
     assert says(device, "b", *range(11)) == [2 * shade for shade in range(11)]
     assert says(device, "b", *range(35)) == [2 * shade for shade in range(35)]
     assert runs(driver) == [16, 32, 4]
-
-
-# Tiers
+    _, device = ready(store, "a")
+    inputs = images(1)[0].pixels[::-1], np.broadcast_to(np.uint8(2), (3, 8, 8))
+    findings = device.run("one", "pool", expert("a"), [ExpertInput(pixels, 8, 8) for pixels in inputs])
+    assert [finding.score for finding in findings] == [1, 2]
 
 
 @pytest.fixture
@@ -177,7 +176,7 @@ def no_disk(monkeypatch):
     return lambda: monkeypatch.setattr(Weights, "content", lambda self, host: 1 / 0)
 
 
-def test_a_copy_in_host_memory_spares_the_disk(store, no_disk):
+def test_a_copy_in_host_memory_spares_the_disk_also_after_a_fill(store, no_disk, monkeypatch):
     _, device = ready(store, copies=2.2)
     device.load("pool", expert("a"), keep_copy=True)
     device.load("pool", expert("b"))
@@ -191,9 +190,7 @@ def test_a_copy_in_host_memory_spares_the_disk(store, no_disk):
     device.forget("a")
     with pytest.raises(ZeroDivisionError):
         device.load("pool", expert("a"))
-
-
-def test_an_expert_that_was_filled_into_host_memory_spares_the_disk(store, no_disk):
+    monkeypatch.undo()
     driver, device = ready(store, copies=1.2)
     device.fill(expert("b"))
     no_disk()
@@ -393,14 +390,11 @@ def test_the_graphs_of_a_line_that_is_closed_lost_or_cannot_open_go_so_too(store
     assert gone == 5 * [True]
 
 
-# What goes wrong
-
-
 def runs(driver):
     return [int(line.rpartition("x")[2]) for line in driver.log if " run x" in line]
 
 
-def test_what_is_full_once_is_tried_again_and_twice_makes_batches_smaller(store):
+def test_what_is_full_once_is_tried_again_twice_makes_batches_smaller_and_spoils_no_place_and_no_batch_ahead(store):
     driver, device = ready(store, "c", troubles={"capture scale x32": [FULL]})
     assert says(device, "c", *range(20)) == [3 * shade for shade in range(20)]
     assert runs(driver) == [32]
@@ -409,6 +403,19 @@ def test_what_is_full_once_is_tried_again_and_twice_makes_batches_smaller(store)
     for _ in range(2):
         assert says(device, "c", *range(10)) == [3 * shade for shade in range(10)]
     assert runs(driver) == [8, 4] * 2
+    driver, device = ready(store, "ab")
+    assert says(device, "a", 1) == [1]
+    driver.troubles["activate b"] = [DeviceFull("no memory")]
+    with pytest.raises(DeviceFull):
+        says(device, "b", 1)
+    assert [says(device, name, 1) for name in "bab"] == [[2], [1], [2]]
+    driver, device = ready(store, "ab", troubles={})
+    first = device.launch("one", "pool", expert("a"), images(1))
+    driver.troubles["run x"] = [FULL] * 2
+    with pytest.raises(DeviceFull):
+        device.launch("one", "pool", expert("b"), images(1))
+    assert [finding.score for finding in first()] == [1]
+    assert says(device, "b", 3) == [6]
 
 
 def test_where_graphs_went_they_are_captured_again_smaller_or_the_batch_fails(store):
@@ -424,15 +431,6 @@ def test_where_graphs_went_they_are_captured_again_smaller_or_the_batch_fails(st
     with pytest.raises(DeviceFull, match="no memory"):
         says(device, "c", 1)
     assert says(device, "c", 1) == [3]
-
-
-def test_an_activation_that_fails_leaves_no_expert_in_the_place(store):
-    driver, device = ready(store, "ab")
-    assert says(device, "a", 1) == [1]
-    driver.troubles["activate b"] = [DeviceFull("no memory")]
-    with pytest.raises(DeviceFull):
-        says(device, "b", 1)
-    assert [says(device, name, 1) for name in "bab"] == [[2], [1], [2]]
 
 
 def test_a_load_that_fails_takes_no_place_whether_in_its_copy_or_before(store, monkeypatch):
@@ -523,9 +521,6 @@ def test_all_graphs_are_captured_by_one_thread_the_largest_first_and_it_is_said(
         f"executor {number}: capture scale x{size}" for number in (1, 2) for size in (32, 16, 8, 4, 1)
     ]
     assert said == ["capturing scale for 1 labels at 8 px, up to 32 images at a time, 1 of 1"]
-
-
-# What is held
 
 
 MIB = 1 << 20
@@ -640,13 +635,6 @@ def test_memory_that_only_garbage_holds_is_found_when_it_is_needed(store):
     assert driver.peak <= MEMORY
 
 
-def test_inputs_that_lie_backwards_or_may_not_be_written_run_as_others_do(store):
-    _, device = ready(store, "a")
-    inputs = images(1)[0].pixels[::-1], np.broadcast_to(np.uint8(2), (3, 8, 8))
-    findings = device.run("one", "pool", expert("a"), [ExpertInput(pixels, 8, 8) for pixels in inputs])
-    assert [finding.score for finding in findings] == [1, 2]
-
-
 def test_a_device_that_is_closed_has_done_all_its_work(store):
     driver, device = ready(store, "a", executors=2)
     findings = device.launch("one", "pool", expert("a"), images(3))
@@ -753,16 +741,6 @@ def test_a_batch_is_put_on_the_device_before_the_batch_ahead_of_it_is_waited_for
         assert driver.log == []
     assert [[finding.score for finding in findings()] for findings in launched] == [[1, 2], [14]]
     assert runs(driver) == [4, 1]
-
-
-def test_a_batch_that_cannot_begin_leaves_the_batch_ahead_of_it_alone(store):
-    driver, device = ready(store, "ab", troubles={})
-    first = device.launch("one", "pool", expert("a"), images(1))
-    driver.troubles["run x"] = [FULL] * 2
-    with pytest.raises(DeviceFull):
-        device.launch("one", "pool", expert("b"), images(1))
-    assert [finding.score for finding in first()] == [1]
-    assert says(device, "b", 3) == [6]
 
 
 def test_once_it_is_prepared_it_takes_only_what_its_graphs_run(store, tmp_path):

@@ -38,7 +38,6 @@ def traces(tmp_path):
 
 
 def parts(picture):
-    """Return how many parts copper and base have."""
     counts = []
     for mask, connected in ((picture < 128, 8), (picture >= 128, 4)):
         sizes = cv2.connectedComponentsWithStats(mask.astype(np.uint8), connectivity=connected)[2][1:]
@@ -47,7 +46,6 @@ def parts(picture):
 
 
 def changed_at(picture, template, defect):
-    """Return the template with the change of one defect."""
     columns, rows = [
         (low + 10 if low else 0, high - 9 if high < SIDE else SIDE)  # boxes end at the border of the picture
         for low, high in zip(defect.xyxy[:2], defect.xyxy[2:], strict=True)

@@ -1,23 +1,33 @@
+"""The demonstration: pictures that are drawn, data sets, boards, and what is trained anew."""
+
 import multiprocessing
 import signal
 import time
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
+import yaml
 
-from apps.demo import work
+from apps.boards.catalogue import DETECTORS
+from apps.boards.make import board_file, main
+from apps.demo import first_look, whole, work
 from apps.demo.build import ending_workers, exit_by, missing_experts
 from apps.demo.evaluate import tally, total
 from apps.demo.lessons import BODY, BODY_DEFECTS, Amount, boxes, data_of, expose, label_of, shots
-from apps.demo.production import BoardPlace
+from apps.demo.production import BoardPlace, lot, read_truth, shoot, take, write_truth
 from apps.demo.recipe import fingerprint, recipe
-from apps.demo.render import LabelledImage, photograph
+from apps.demo.render import COMPONENTS, LabelledImage, photograph, render
 from apps.demo.site import Truth
 from apps.demo.verdicts import Count
+from coe import Inspector, Picture
 from coe.board import rules
 from coe.core import Failure, FailureKind, Request, Result, Verdict
+from coe.placement import blind_to, lay_out, overlay, overlay_of, read_board, read_places, read_recipe
 from coe.store.store import Store
 
 BOARD = rules.load("demo")
@@ -131,3 +141,224 @@ def test_workers_end_with_a_build_that_is_told_to_end():
     assert earlier.is_alive()  # somebody else's
     earlier.terminate()
     earlier.join()
+
+
+CASES = [(name, defect) for name, kind in COMPONENTS.items() for defect in (None, *kind.defects)]
+# Every component, and every defect on the first component that can have it; `make test-all` draws the others too.
+_FIRST = {defect: name for name, defect in reversed(CASES)}
+SAMPLED = [
+    pytest.param(name, defect, marks=() if defect is None or _FIRST[defect] == name else pytest.mark.slow)
+    for name, defect in CASES
+]
+JOINTS = {"Q-SOT23-NPN": 3, "U-SOIC8-EEPROM": 8, "U-QFP32-MCU": 32, "J-PH4": 4}
+MARKED = {name for name, kind in COMPONENTS.items() if "reversed" in kind.defects}
+
+
+@pytest.mark.parametrize(("component", "defect"), SAMPLED)
+def test_every_component_and_defect_is_a_picture_that_its_seed_decides(component, defect):
+    size = COMPONENTS[component].size
+    image = render(component, defect, np.random.default_rng(5))
+    assert image.shape == (size, size, 3)
+    assert image.dtype == np.uint8
+    assert np.array_equal(image, render(component, defect, np.random.default_rng(5)))
+    assert not np.array_equal(image, render(component, defect, np.random.default_rng(6)))
+
+
+@pytest.mark.parametrize(("component", "defect"), [case for case in SAMPLED if case.values[1]])
+def test_a_defect_changes_what_is_seen(component, defect):
+    good = render(component, None, np.random.default_rng(3)).astype(int)
+    bad = render(component, defect, np.random.default_rng(3)).astype(int)
+    assert (np.abs(good - bad).max(axis=2) > 40).sum() > 15
+
+
+@pytest.mark.parametrize(("component", "defect"), SAMPLED)
+def test_truths_lie_in_the_image_and_say_what_is_wrong(component, defect):
+    picture = photograph(component, defect, np.random.default_rng(8))
+    height, width = picture.image.shape[:2]
+    for truth in (*picture.joints, *picture.marks):
+        x0, y0, x1, y1 = truth.xyxy
+        assert 0 <= x0 < x1 <= width
+        assert 0 <= y0 < y1 <= height
+    joints = [truth.label for truth in picture.joints]
+    if defect == "bridged":
+        assert joints.count("bridge") == 1
+        assert joints.count("joint") == JOINTS[component] - 2
+    elif defect == "lifted":
+        assert sorted(joints) == ["joint"] * (JOINTS[component] - 1) + ["lifted"]
+    elif defect not in {"missing", "shifted", "rotated"}:
+        assert joints == ["joint"] * JOINTS.get(component, 0)
+    marks = [truth.label for truth in picture.marks]
+    if component in MARKED and defect != "missing":
+        assert marks == ["reversed" if defect == "reversed" else "mark"]
+    else:
+        assert marks == []
+
+
+def test_training_pictures_show_several_defects_and_what_the_board_does_not_have_is_said():
+    labels = [t.label for t in photograph("U-QFP32-MCU", "lifted", np.random.default_rng(1), several=True).joints]
+    assert labels.count("lifted") > 1
+    assert labels.count("bridge") > 1
+    rng = np.random.default_rng(0)
+    with pytest.raises(ValueError, match="no component 'R9999'; it has R0402-10K"):
+        render("R9999", None, rng)
+    with pytest.raises(ValueError, match="'R0402-10K' has no defect 'bridged'; it has missing"):
+        render("R0402-10K", "bridged", rng)
+
+
+def test_the_board_file_and_the_renderer_agree():
+    board = rules.load("demo")
+    assert {name: part.count for name, part in board.components.items()} == {
+        name: kind.count for name, kind in COMPONENTS.items()
+    }
+    for name, kind in COMPONENTS.items():
+        labels = {label for step in board.components[name].root.walk() for label in board.experts[step.expert].labels}
+        for defect in kind.defects:
+            assert any(defect.startswith(label) for label in labels), f"nothing finds '{defect}' of {name}"
+
+
+def test_a_lot_is_as_a_line_makes_it_and_places_of_one_board_share_its_solder_mask():
+    places = lot(6, seed=4)
+    assert places == lot(6, seed=4)
+    assert places != lot(6, seed=5)
+    assert len({place.file for place in places}) == len(places) == 6 * sum(kind.count for kind in COMPONENTS.values())
+    faulty = {place.serial for place in places if place.defect}
+    assert len(faulty) == 3
+    assert 3 <= sum(bool(place.defect) for place in places) <= 9
+    assert sum(bool(place.defect) for place in lot(6, seed=4, defective=0.5)) > len(places) / 3
+    first, second = [place for place in lot(1, seed=2) if place.component == "R0402-10K"][:2]
+    one, two = (take(place)[2:12, 2:12].mean(axis=(0, 1)) for place in (first, second))
+    assert np.argmax(one) == np.argmax(two)
+
+
+def test_images_and_truth_are_found_where_they_are_said_to_be(tmp_path):
+    places = [
+        BoardPlace("SN1", "R1", "R0402-10K", "", (1, 0, 0)),
+        BoardPlace("SN1", "R2", "R0402-10K", "missing", (1, 0, 1)),
+    ]
+    shoot(places, tmp_path / "images")
+    write_truth(places, tmp_path / "images")
+    found = sorted(path.relative_to(tmp_path / "images").as_posix() for path in (tmp_path / "images").rglob("*.*"))
+    assert found == ["SN1/R1__R0402-10K.png", "SN1/R2__R0402-10K.png"]
+    assert read_truth(tmp_path / "images") == {found[0]: "", found[1]: "missing"}
+
+
+SEED = 1
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "parts.csv").write_text(whole.parts(), encoding="utf-8")
+    (folder / "recipe.yaml").write_text(whole.recipe(), encoding="utf-8")
+    return lay_out(read_recipe(folder / "recipe.yaml"), read_places(folder / "parts.csv"))
+
+
+def places(board):
+    listed = lot(board + 1, SEED)
+    return [place for place in listed if place.serial == listed[-1].serial]
+
+
+def test_a_board_holds_the_parts_of_its_rules(layout):
+    counts = {name: sum(site.component == name for site in layout.sites) for name in COMPONENTS}
+    assert counts == {name: component.count for name, component in rules.load("demo").components.items()}
+    assert blind_to(layout) == ()
+    for name in ("demo", "first_look"):
+        layout.check(rules.load(name).components, name)
+
+
+def test_the_crops_of_a_board_show_its_single_pictures(layout):
+    chosen = places(0)
+    board = read_board(whole.whole_board(chosen, np.random.default_rng(3)), layout, "SN1")
+    crops = {picture.refdes: picture.image for picture in board.pictures()}
+    assert len(crops) == len(chosen)
+    assert board.location.residual_um < 4  # a fifth of a pixel
+    for place in chosen:
+        alone, crop = take(place), crops[place.refdes]
+        assert crop.shape == alone.shape
+        # Nothing is moved or turned: without their grain the pictures are alike.
+        smooth = [cv2.GaussianBlur(each, (0, 0), 1.5).astype(float) for each in (alone, crop)]
+        assert np.abs(smooth[0] - smooth[1])[3:-3, 3:-3].mean() < 3, place
+    assert overlay_of(board).shape[1] == overlay(board.rgb, layout, board.location).shape[1]
+
+
+def test_a_build_writes_what_coe_inspect_takes(tmp_path, monkeypatch):
+    monkeypatch.setattr(whole, "whole_board", lambda places, rng: np.zeros((20, 20, 3), np.uint8))
+    whole.main(["--images", str(tmp_path / "boards"), "--boards", "2"])
+    assert sorted(path.name for path in (tmp_path / "boards").iterdir()) == ["DB-001-0001.png", "DB-001-0002.png"]
+    assert {path.name for path in tmp_path.iterdir()} == {"boards", "boards.truth.csv", "parts.csv", "recipe.yaml"}
+
+
+@pytest.mark.slow
+def test_first_look_experts_judge_crops_as_they_judge_single_pictures(layout, tmp_path):
+    store = Store(tmp_path / "store")
+    first_look.build(tmp_path / "images", store, seed=SEED)
+    chosen = [place for board in range(first_look.BOARDS) for place in places(board)]
+    alone = [Picture(take(p), p.component, p.serial, p.refdes, f"{p.serial}/{p.refdes}", "RGB") for p in chosen]
+    cut = []
+    for number in range(first_look.BOARDS):
+        board = places(number)
+        picture = whole.whole_board(board, np.random.default_rng([SEED, number, 31]))
+        cut += read_board(picture, layout, board[0].serial, order="RGB").pictures()
+    options = {"store": store, "memory": "25MB", "profile": None, "threads": 1, "allow_kinds": first_look.ALLOWED}
+    with Inspector(first_look.BOARD, **options) as line:
+        single, whole_ = ({_key(r): r for r in line.stream(pictures)} for pictures in (alone, cut))
+    assert single.keys() == whole_.keys()
+    assert len(single) == len(chosen)
+    differing = [key for key, result in single.items() if whole_[key].verdict is not result.verdict]
+    # A warp softens a picture a little, so a part on which an expert is in doubt may tip over.
+    assert len(differing) <= len(single) // 25, differing
+
+
+def _key(result):
+    return result.request.serial, result.request.refdes
+
+
+SEEDS = {"A": 1, "B": 2}
+RULES = Path(__file__).parents[2] / "routing_rules"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@cache
+def board_of(letter):
+    """Return the content of a board's file; do not change it."""
+    board = yaml.load(board_file(letter, SEEDS[letter]), Loader=LOADER)
+    return board
+
+
+@pytest.fixture(params=sorted(SEEDS))
+def letter(request):
+    return request.param
+
+
+def test_the_committed_file_is_what_the_script_makes_and_another_seed_another(letter, tmp_path):
+    out = tmp_path / "board.yaml"
+    main(["--board", letter, "--seed", str(SEEDS[letter]), "--out", str(out)])
+    assert out.read_text() == (RULES / f"board_{letter.lower()}.yaml").read_text()
+    assert board_file(letter, 8) != board_file(letter, 9)
+
+
+def test_each_type_has_a_classifier_of_its_own_and_a_third_go_on_to_shared_detectors(letter):
+    board = board_of(letter)
+    experts, components = board["experts"], board["components"]
+    classifiers = [part["inspect"] for part in components.values()]
+    assert len(set(classifiers)) == len(classifiers)
+    assert all(experts[name]["kind"] == "resnet101" for name in classifiers)
+    chained = [part["then"]["ok"] for part in components.values() if "then" in part]
+    assert 0.30 <= len(chained) / len(components) <= 0.40
+    uses = [name for then in chained for name in (then if isinstance(then, list) else [then])]
+    detectors = {name for name, expert in experts.items() if expert["kind"] in {"yolov5m", "yolov5l"}}
+    assert set(uses) == detectors <= set(DETECTORS)
+    assert all(uses.count(name) >= 2 for name in detectors)
+    assert {experts[name]["kind"] for name in detectors} == {"yolov5m", "yolov5l"}
+
+
+def test_counts_have_a_long_tail_and_board_sizes_are_those_of_the_paper(letter):
+    components = board_of(letter)["components"]
+    counts = [part["count"] for part in components.values()]
+    assert counts == sorted(counts, reverse=True)
+    assert sum(counts[:35]) > sum(counts) / 2
+    assert counts.count(1) > len(counts) / 4
+    assert all(name.startswith(("R", "C")) for name in list(components)[:10])
+    boards = {letter: board_of(letter) for letter in SEEDS}
+    assert {letter: len(board["components"]) for letter, board in boards.items()} == {"A": 352, "B": 342}
+    assert len(boards["A"]["experts"]) == 372

@@ -8,13 +8,17 @@ import importlib
 import inspect
 import re
 import shlex
+import subprocess
 import sys
+import time
 from functools import partial
 
 import pages
+import psutil
 import pytest
 import results_page
 import typer
+import typer.main
 
 from coe.cli.start import MODULES
 
@@ -110,7 +114,7 @@ def test_options_in_sentences_exist():
     assert stale == []
 
 
-def test_links_lead_to_files_and_headings():
+def test_links_lead_to_files_and_headings_and_make_has_the_targets_that_pages_name():
     dead = [
         (page.name, file.name, heading)
         for page in pages.PAGES
@@ -118,9 +122,6 @@ def test_links_lead_to_files_and_headings():
         if not file.exists() or (heading and heading not in pages.headings(file))
     ]
     assert dead == []
-
-
-def test_make_has_the_targets_that_pages_name():
     targets = set(re.findall(r"^([a-z-]+):", (pages.ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     named = {words[1] for _, words in LINES if words[0] == "make" and words[1][0] != "-"}
     inline = [words for page in pages.PAGES for words in pages.inline(page)]
@@ -163,3 +164,63 @@ def test_the_figures_on_the_page_are_those_of_the_data():
     assert results_page.PAGE.read_text(encoding="utf-8") == results_page.page(), (
         "write it again: python tests/support/results_page.py"
     )
+
+
+MAKE = ["make", "--no-print-directory", "-kf", "apps/gpu_runs.mk"]
+SHOWN = subprocess.run([*MAKE, "-n", "OUT=no/such"], cwd=pages.ROOT, capture_output=True, text=True, check=True).stdout
+STEPS = re.compile(r"^(?!==)\S+$", re.MULTILINE)
+COMMANDS_RUNS = re.findall(r"""coe-(\w+)"; \w+\(\)' (.*?) >> no/such/log.txt""", SHOWN)
+
+
+@pytest.mark.parametrize(("tool", "arguments"), COMMANDS_RUNS)
+def test_each_command_is_understood(tool, arguments):
+    words = shlex.split(arguments)
+    group = typer.main.get_command(importlib.import_module(MODULES[tool]).app)
+    while hasattr(group, "commands"):
+        group = group.commands[words.pop(0)]
+    group.make_context(tool, words)
+
+
+def made(folder, code, *steps):
+    stub = folder / "python"
+    stub.write_text(f"#!/bin/sh\n{code}\n", encoding="ascii")
+    stub.chmod(0o755)
+    words = [*MAKE, f"OUT={folder}", f"PYTHON={stub}", *steps]
+    return subprocess.Popen(words, cwd=pages.ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def test_what_succeeded_is_not_run_again_and_a_step_waits_for_the_one_it_needs(tmp_path):
+    fails = 'case "$*" in *cycles*|*synth*board\\ A*) exit 3;; esac'
+    first, _ = made(tmp_path, fails).communicate()
+    assert [name in first.split() for name in ("A-synth", "A-line-mixed", "B-line-mixed")] == [True, False, True]
+    for name in ("A-synth.done", "B-samba-fp32.done", "B-samba-fp32.tried"):
+        (tmp_path / name).unlink(missing_ok=True)
+    again = made(tmp_path, fails, "A-prepare", "all")
+    assert STEPS.findall(again.communicate()[0]) == ["A-synth", "B-samba-fp32", "cycles"]  # never tried, then failed
+    named = made(tmp_path, "", "A-prepare")
+    assert STEPS.findall(named.communicate()[0]) == ["A-synth", "A-prepare"]
+    assert (again.returncode, named.returncode) == (2, 0)
+
+
+def test_without_a_gpu_nothing_is_run(tmp_path):
+    made(tmp_path, "", "A-synth").communicate()
+    (tmp_path / "A-synth.tried").unlink()
+    runs = made(tmp_path, "exit 1")
+    assert "there is no GPU" in runs.communicate()[0]
+    assert runs.returncode == 2
+    assert not list(tmp_path.glob("*.tried"))
+
+
+def test_a_step_ends_with_the_runs_and_was_not_tried(tmp_path):
+    runs = made(tmp_path, f'case "$*" in *pytest*) echo $$ > {tmp_path}/pid; exec sleep 600;; esac', "tests")
+    pid = tmp_path / "pid"
+    while not (pid.exists() and pid.read_text()):
+        assert runs.poll() is None
+        time.sleep(0.02)
+    step = psutil.Process(int(pid.read_text()))
+    runs.terminate()
+    runs.communicate()
+    assert runs.returncode != 0
+    psutil.wait_procs([step], timeout=60)
+    assert not step.is_running() or step.status() == psutil.STATUS_ZOMBIE
+    assert not (tmp_path / "tests.tried").exists()

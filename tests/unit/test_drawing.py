@@ -23,7 +23,6 @@ NG = Result(Request(1, "R0402", "a.png", "SN1", "R7"), Verdict.NG, (FINDING,), 0
 
 
 def red(picture):
-    """Tell where a BGR picture is red."""
     return (picture[..., 2] > 180) & (picture[..., 0] < 80)
 
 
@@ -37,7 +36,6 @@ def test_a_box_is_drawn_where_it_is_in_the_colour_of_the_verdict_and_heat_is_red
     assert not red(drawn)[80:100, 130:150].any(), "the inside of a box stays as it is"
     np.testing.assert_array_equal(draw(plain, GREY, order="RGB"), drawn[..., ::-1])
     assert (GREY == 128).all(), "the caller's image stays"
-
     drawn = draw(NG, GREY).astype(int)
     assert drawn[180, 270, 2] - drawn[180, 270, 0] > 100
     assert abs(drawn[130, 30, 2] - drawn[130, 30, 0]) < 60
@@ -77,9 +75,6 @@ def test_errors_that_the_page_of_the_api_names_come_with_the_package():
     assert {"ConfigError", "LineFull", "LineClosed", "WouldWaitForItself"} <= named
     assert named <= set(coe.__all__)
     assert all(getattr(coe, name) is not None for name in coe.__all__)
-
-
-# The sheet that all figures are drawn on
 
 
 @pytest.mark.parametrize("count", [1, 6, 13])

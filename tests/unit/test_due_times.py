@@ -13,8 +13,6 @@ from coe.scheduler.deadlines import Deadlines, DueChange
 
 
 def made(least_s=0.0, max_wait_s=100.0):
-    """Deadlines of images each of which needs `least_s`."""
-
     def doom(dues, now):
         return min(dues.values()) - least_s
 

@@ -155,7 +155,6 @@ def test_polarity_is_known_by_package_and_refdes(known, names):
 
 @pytest.fixture
 def blind_tiny(own_tiny):
-    """The tiny board, where each part of A passes, by an expert that lets missing parts pass."""
     board, store = own_tiny
     board.write_text(TINY.replace("{ok: joint, bad: joint}", "{ok: OK, bad: OK}"), encoding="utf-8")
     give(Store(store), "tiny/body-a", exam(missing=False))

@@ -60,7 +60,6 @@ BUDGETS = st.lists(st.integers(1, 80), min_size=2, max_size=5)
 
 
 def check(placement, experts, boxes):
-    """Prove what holds of any placement."""
     needs, budgets = {expert.expert: expert for expert in experts}, {box.id: box.bytes for box in boxes}
     assert set(placement.nowhere) == {e for e, n in needs.items() if n.bytes > max(budgets.values())}
     assert set(placement.boxes) == set(needs) - set(placement.nowhere)
@@ -127,16 +126,13 @@ def test_when_a_box_comes_homes_move_to_it_alone_and_only_where_that_pays(expert
     assert objective(placement, placed, more, TRAFFIC) <= objective(staying, placed, more, TRAFFIC) * (1 + 1e-9) + 1e-12
 
 
-def test_the_same_boxes_leave_everything_where_it_is_and_a_board_that_hardly_anybody_uses_weighs_nothing():
+def test_moves_are_about_a_box_of_experts_and_none_for_the_same_boxes():
     experts, boxes = board(200, boards=3), boxes_of(400, 400, 400)
     before = place_experts(experts, boxes, TRAFFIC)
     assert place_experts(experts, boxes, TRAFFIC, before=before).moves_from(before) == []
     # The inverse of its seconds is more than the largest number.
     experts = [need("hardly", usage={"a": sys.float_info.min}), need("often", usage={"b": 0.5})]
     check(place_experts(experts, boxes_of(20, 20), TRAFFIC), experts, boxes_of(20, 20))
-
-
-def test_moves_are_about_a_box_of_experts():
     experts, boxes = board(800, boards=3), boxes_of(*[1000] * 8)
     before = place_experts(experts, boxes, TRAFFIC)
     lost = sum(places[0] == "box0" for places in before.boxes.values())
@@ -198,7 +194,7 @@ def test_the_least_worthy_go_first_beyond_the_budgets_and_standbys_are_spread_ov
     assert {behind.count(f"box{n}") for n in range(1, 5)} == {4}
 
 
-def test_a_box_is_told_of_its_experts_alone():
+def test_a_box_is_told_of_its_experts_alone_and_bad_input_is_refused():
     placement = place_experts(
         [need(name) for name in "abcdefgh"], [BoxBudget(box, 25) for box in ("one", "two", "three")]
     )
@@ -206,9 +202,6 @@ def test_a_box_is_told_of_its_experts_alone():
         seen = placement.seen_by(box)
         assert set(seen.boxes) == set(placement.on(box)) == set(seen.on(box))
         assert all(seen.boxes[name] == placement.boxes[name] for name in seen.boxes)
-
-
-def test_bad_input_is_refused():
     with pytest.raises(ConfigError, match="name at least one"):
         place_experts([need("a")], [])
     with pytest.raises(ConfigError, match="have one name"):

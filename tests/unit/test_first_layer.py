@@ -11,7 +11,6 @@ from coe.variants.int8 import PIXELS, beside_each_other, on_pixels
 from coe.variants.layer_search import MOST_FLOAT, Harm, search
 
 SIZE = 32
-Shape = tuple[int, int, int, int]
 
 
 def model(shape=(4, 7, 2, 3), normalization=NORMALIZATIONS["imagenet"], *, between=None, size=SIZE, **attributes):
@@ -113,14 +112,10 @@ def test_another_model_stays_as_it_is(other):
     assert on_pixels(other, SIZE) is None
 
 
-# Means over channels in the head of a detector
-
-
 PLACES, CANDIDATES = 16, 30
 
 
 def head(*, axis=1, conv=None, outputs=1, bias=False, opset=17):
-    """Return the head of a detector as ultralytics' networks have it: sides (n, 4, a) of numbers (n, 4 * 16, a)."""
     weight = np.arange(outputs * PLACES, dtype=np.float32).reshape(outputs, PLACES, 1, 1)
     constants = {"weight": weight, "bias": np.ones(outputs, np.float32), "split": np.array([-1, 4, PLACES, CANDIDATES])}
     nodes = [
@@ -178,9 +173,6 @@ def test_a_softmax_that_others_read_stays():
 )
 def test_other_heads_stay_as_they_are(model):
     assert beside_each_other(model) == model
-
-
-# The search for layers that stay float
 
 
 LAYERS = tuple("abcdefghijklmnopqrst")

@@ -1,27 +1,30 @@
-"""What is foreseen of the boards to come, from a parts list and from the boards before."""
+"""What the pictures that came tell of those that come next, and what is written down of them."""
 
 import random
 
 import lines
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lines import board
 
 from coe.board.parts_list import PlacedPart
 from coe.core import Request
+from coe.scheduler import demand
+from coe.scheduler.costs import Cost
+from coe.scheduler.demand import Demand
 from coe.scheduler.foresight import LATE_PARTS, LearnedOrder, LineForesight
-from coe.scheduler.history import ImageView
+from coe.scheduler.history import HistoryWatcher, ImageView
+from coe.testing import VirtualLine, pools_of
 
 RULES = lines.board({"A": 5, "B": 3, "C": 3}, {"a": "x"})
 
 
 def parts_of(components):
-    """Return the parts P0, P1, ... of these components."""
     return [PlacedPart(component, f"P{index}") for index, component in enumerate(components)]
 
 
 class Line:
-    """Hands images to a foresight, one each second."""
-
     def __init__(self, components=""):
         self.changed = []
         self.foresight = LineForesight(RULES.router, self.changed.append, {"": parts_of(components)})
@@ -99,8 +102,8 @@ def test_the_pace_is_that_of_the_images_and_serials_that_come_again_are_other_bo
         assert foresight.head + 9 <= foresight.horizon() <= foresight.head + 11
     # As numbers of three carriers that go round.
     for line in (Line("ABC" * 60), Line()):
-        for board in range(7):
-            line.see("ABC" * 60, f"carrier {board % 3}")
+        for turn in range(7):
+            line.see("ABC" * 60, f"carrier {turn % 3}")
         line.see("A", "carrier 1")
         assert line.foresight.images_until("b") == 1
         assert line.foresight.head % 180 == 1
@@ -180,8 +183,8 @@ def test_where_the_last_boards_differ_the_next_may_have_either_and_an_exception_
 
 def test_parts_that_come_no_more_are_forgotten_as_is_another_product_and_names_without_end():
     order = LearnedOrder()
-    for board in ("ABC", "AB-", "AB-"):
-        for part, component in zip(parts_of(board), board, strict=True):
+    for named in ("ABC", "AB-", "AB-"):
+        for part, component in zip(parts_of(named), named, strict=True):
             if component != "-":
                 order.saw(part)
         known = order.finish()
@@ -240,3 +243,66 @@ def test_boards_of_a_panel_come_part_by_part_and_no_form_of_serials_costs_more()
     for image in range(600):
         line.see("ABC"[image % 3], f"S{image}", at=image % 300)
     assert len(line.changed) < 20 * 600
+
+
+COST = Cost(per_image_s=0.5, base_s=0.5, load_s=1.0, weights_bytes=10, activation_bytes=1)
+
+
+class Diary(HistoryWatcher):
+    def __init__(self):
+        self.lines = []
+
+    def arrived(self, image):
+        self.lines.append(f"{image.request.refdes} came to place {image.place} at {image.arrived_s:g} s")
+
+    def found(self, image, finding):
+        labels = [f"{each.expert}={each.label}" for each in image.findings.values()]
+        assert image.findings[finding.expert] is finding
+        self.lines.append(f"{image.request.refdes}: {', '.join(labels)}")
+
+    def answered(self, image):
+        self.lines.append(f"{image.request.refdes} answered")
+
+
+def test_a_watcher_is_told_of_each_image_and_finding():
+    line = VirtualLine(board({"A": 5}, {"a": "x"}), {"a": COST, "x": COST}, pools_of(1, 30, 8), strategy="late-binding")
+    history, diary = line.controller.history, Diary()
+    history.watch(diary)
+    line.arrive(10.0, "A", serial="S1", refdes="R1")
+    line.arrive(10.1, "none such", serial="S1", refdes="R2")
+    line.arrive(12.5, "A", serial="S1", refdes="R3")
+    line.reject(12.6, "A", "not a picture")
+    line.run()
+    assert diary.lines == [
+        *("R1 came to place 0 at 10 s", "R2 came to place 1 at 10.1 s", "R2 answered"),
+        *("R1: a=ok", "R1: a=ok, x=ok", "R1 answered"),
+        *("R3 came to place 2 at 12.5 s", "R3: a=ok", "R3: a=ok, x=ok", "R3 answered"),
+    ]
+    assert (history.images, dict(history.under_way)) == (3, {})
+
+
+SHARES = {"a": 0.9, "b": 0.1, "c": 0.5}
+
+
+def usage_after(images):
+    counted, chance = Demand(dict.fromkeys(SHARES, 0.5), {name: {} for name in SHARES}), random.Random(0)
+    for _ in range(images):
+        counted.arrived()
+        for name, share in SHARES.items():
+            if chance.random() < share:
+                counted.opened(name)
+                counted.closed(name)
+    counted.check(idle=True)
+    return {name: counted.usage(name) for name in SHARES}
+
+
+def test_weights_stay_finite_for_years_and_usage_comes_near_the_share_of_images(monkeypatch):
+    counted = Demand({"a": 0.5}, {"a": {}})
+    for _ in range(200_000):
+        counted.arrived()
+    assert 0 <= counted.usage("a") < 1e-6
+    assert counted._weight <= 2 * demand._REBASE
+    expected = usage_after(3000)
+    monkeypatch.setattr(demand, "_REBASE", 1.5)
+    assert usage_after(3000) == pytest.approx(expected, rel=1e-9)
+    assert usage_after(20_000) == pytest.approx(SHARES, abs=0.15)

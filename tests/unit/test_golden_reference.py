@@ -15,7 +15,7 @@ from coe.store.store import Store
 PART = part(1)
 
 
-def test_one_picture_is_its_own_reference_and_a_bad_one_that_is_not_told_apart_changes_nothing():
+def test_one_picture_is_its_own_reference_and_what_is_not_alike_is_left_out_or_makes_none():
     spot = PART.copy()
     spot[100:102, 100:102] = 255
     for pictures in ({"a": PART}, {"spot": spot} | {str(seed): PART for seed in range(5)}):
@@ -23,6 +23,14 @@ def test_one_picture_is_its_own_reference_and_a_bad_one_that_is_not_told_apart_c
         assert np.array_equal(learned.image, PART)
         assert not learned.spread.any()
         assert (learned.images, dict(learned.left_out)) == (len(pictures), {})
+    learned = learn({"other": part(7), "cut": PART[:90], **{str(seed): noisy(PART, seed) for seed in range(4)}})
+    assert learned.images == 4
+    assert learned.left_out["other"].startswith("does not fit '")
+    assert learned.left_out["cut"].startswith("is of another shape than '")
+    with pytest.raises(ConfigError, match="no two of these pictures"):
+        learn({str(seed): part(seed) for seed in (3, 4, 5)})
+    with pytest.raises(ConfigError, match="at least one picture"):
+        learn({})
 
 
 def test_noise_becomes_the_spread_and_many_large_pictures_are_learnt_in_bands(monkeypatch):
@@ -70,17 +78,6 @@ def test_two_pictures_that_differ_make_no_reference(others):
     with pytest.raises(ConfigError, match=r"'a' and 'b' differ at \d+ pixels"):
         learn(pictures)
     assert learn({"a": noisy(PART, 0), "b": noisy(PART, 1), **others}).images == 2
-
-
-def test_another_part_or_shape_is_left_out_and_nothing_alike_makes_no_reference():
-    learned = learn({"other": part(7), "cut": PART[:90], **{str(seed): noisy(PART, seed) for seed in range(4)}})
-    assert learned.images == 4
-    assert learned.left_out["other"].startswith("does not fit '")
-    assert learned.left_out["cut"].startswith("is of another shape than '")
-    with pytest.raises(ConfigError, match="no two of these pictures"):
-        learn({str(seed): part(seed) for seed in (3, 4, 5)})
-    with pytest.raises(ConfigError, match="at least one picture"):
-        learn({})
 
 
 @pytest.mark.parametrize(("alike", "others", "made"), [(3, 12, False), (3, 4, False), (4, 4, True)])

@@ -1,8 +1,11 @@
-"""The head of a cluster: each image is answered once, whatever becomes of the boxes, and visits each box once."""
+"""The head of a cluster: who gets which stage, and what it decides when boxes come and go."""
 
 import math
 from collections import Counter
+from concurrent.futures import Future
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,7 +13,8 @@ from lines import board
 from thorough import THOROUGH
 
 from coe.board.union import Member, union
-from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds
+from coe.cluster.box import BoxWorker
+from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement
 from coe.cluster.decisions.head import ClusterHead
 from coe.cluster.decisions.head_events import (
     BoxJoined,
@@ -24,12 +28,15 @@ from coe.cluster.decisions.head_events import (
 )
 from coe.cluster.decisions.place_experts import place_experts
 from coe.cluster.decisions.routing import BoxView, ReplicaRouting, StagePrice
-from coe.cluster.decisions.stage_rules import stage_rules
+from coe.cluster.decisions.stage_rules import StageRequest, stage_rules
+from coe.cluster.messages import CarriedImage, Parcel, RunStage
 from coe.core import Failure, FailureKind, Finding, Request, Stage, Verdict
+from coe.pictures.image_source import ImageSource
 from coe.scheduler.cases import Cases
 from coe.scheduler.deadlines import Deadlines
 from coe.scheduler.events import Arrived, Reply, Stopped
 from coe.scheduler.failures import STOPPED
+from coe.testing import rules_from
 
 RULES = board({"A": 5, "B": 3}, {"a": "[x, y]", "b": "x"})
 PRICES = {expert: StagePrice(0.1, 1.0) for expert in RULES.experts}
@@ -101,7 +108,7 @@ class Boxes:
         self.head.check(idle=True)
 
 
-def test_a_box_gets_the_name_of_the_image_and_one_that_nobody_knows_is_lost_without_consequence():
+def test_a_box_gets_the_image_s_name_rules_before_stages_and_if_nobody_knows_it_is_lost_without_consequence():
     boxes = Boxes(homes_on(["one"]))
     boxes.tell(Arrived(Request(7, "A", "left.png")))
     boxes.tell(Arrived(Request(8, "B")))
@@ -111,6 +118,16 @@ def test_a_box_gets_the_name_of_the_image_and_one_that_nobody_knows_is_lost_with
     boxes.tell(Arrived(Request(0, "A")))
     with pytest.raises(AssertionError, match="at idle"):
         boxes.head.check(idle=True)
+    boxes = Boxes(homes_on(["one"]))
+    boxes.tell(Arrived(Request(0, "B")))
+    assert boxes.tell(ExpertsMoved(boxes.placement)) == [GiveRules("one", frozenset({"b"}))], (
+        "of stages under way there"
+    )
+    boxes.alive.append("two")
+    boxes.tell(BoxJoined(BoxView("two", PRICES)))
+    boxes.placement = homes_on(["one", "two"], boxes.placement)
+    orders = boxes.tell(ExpertsMoved(boxes.placement))
+    assert [order.box for order in orders if isinstance(order, GiveRules)] == ["one", "two"]
 
 
 def test_stages_follow_each_other_over_boxes_and_the_image_comes_once():
@@ -160,7 +177,6 @@ def test_a_stage_that_a_box_cannot_load_goes_to_another_and_a_picture_that_is_to
 
 
 def holder(boxes, request_id):
-    """Return the box that has an image, or "" if it is held back."""
     return next((stage.box for stage in boxes.open.values() if stage.request_id == request_id), "")
 
 
@@ -207,7 +223,7 @@ def test_suspects_go_to_a_box_one_at_a_time_and_a_machine_that_dies_makes_no_ima
     assert [answer.result.verdict for answer in boxes.answers] == [Verdict.OK] * 6
 
 
-def test_an_image_after_which_devices_are_lost_is_answered_after_the_second():
+def test_images_are_answered_after_two_lost_devices_without_any_box_and_without_a_home_for_an_expert():
     boxes, lost = Boxes(homes_on(["one", "two", "three"])), Failure(FailureKind.DEVICE, "cuda:0 was lost")
     boxes.tell(Arrived(Request(0, "A")))
     tried = []
@@ -218,9 +234,6 @@ def test_an_image_after_which_devices_are_lost_is_answered_after_the_second():
         boxes.lose(stage.box, crashed=True)
     assert len(tried) == 2
     assert [answer.result.failure for answer in boxes.answers] == [lost]
-
-
-def test_without_any_box_or_without_a_home_for_an_expert_images_are_answered_and_say_so():
     boxes = Boxes(homes_on(["one"]))
     boxes.tell(Arrived(Request(0, "A")))
     boxes.lose("one")
@@ -248,19 +261,6 @@ def test_stages_whose_boxes_are_all_lost_wait_for_other_homes_or_the_end(is_stop
     boxes.move()
     boxes.finish()
     assert [answer.result.verdict for answer in boxes.answers] == [Verdict.OK]
-
-
-def test_a_box_that_joins_gets_rules_before_stages():
-    boxes = Boxes(homes_on(["one"]))
-    boxes.tell(Arrived(Request(0, "B")))
-    assert boxes.tell(ExpertsMoved(boxes.placement)) == [GiveRules("one", frozenset({"b"}))], (
-        "of stages under way there"
-    )
-    boxes.alive.append("two")
-    boxes.tell(BoxJoined(BoxView("two", PRICES)))
-    boxes.placement = homes_on(["one", "two"], boxes.placement)
-    orders = boxes.tell(ExpertsMoved(boxes.placement))
-    assert [order.box for order in orders if isinstance(order, GiveRules)] == ["one", "two"]
 
 
 STEPS = st.lists(
@@ -331,3 +331,124 @@ def test_once_it_is_stopped_no_stage_is_sent_and_each_image_is_answered_suspects
     assert {answer.result.request.id: answer.result.failure for answer in boxes.answers} == dict.fromkeys(
         held_back, STOPPED
     )
+
+
+PRICES_ROUTING = {expert: StagePrice(run_s=0.1, load_s=1.0) for expert in "abc"}
+
+
+class BoxesRouting:
+    """Three boxes, and the choice among them."""
+
+    def __init__(self, boxes, standby=None, *, move_s=0.0):
+        self.placement = ExpertPlacement(boxes, standby or {}, {}, {})
+        self.views = {name: BoxView(name, PRICES_ROUTING) for name in ("one", "two", "three")}
+        self.routing = ReplicaRouting(move_s)
+
+    def choose(self, expert, holding=(), avoid=()):
+        return self.routing.choose(expert, self.views, self.placement, holding, avoid)
+
+    def taken(self, expert, times):
+        """Return the boxes that take so many stages, one after the other."""
+        boxes = []
+        for _ in range(times):
+            boxes.append(box := self.choose(expert))
+            self.views[box or ""].sent(expert)
+        return boxes
+
+
+def test_a_stage_goes_where_its_expert_or_image_is_else_home_and_passes_over_what_is_lost_or_to_avoid():
+    assert BoxesRouting({"a": ("one",)}, {"a": "two"}).choose("a") == "one"
+    chosen = BoxesRouting({"a": ("one",)}, {"a": "two"})
+    chosen.views["two"].reported({"a": 0.0})
+    assert chosen.choose("a") == "two"
+    chosen = BoxesRouting({"a": ("one", "two")}, move_s=0.15)
+    for view in chosen.views.values():
+        view.reported({"a": 0.0})
+    chosen.views["two"].sent("a")
+    assert chosen.choose("a", {"two"}) == "two"
+    chosen.views["two"].sent("a")
+    assert chosen.choose("a", {"two"}) == "one"
+    chosen = BoxesRouting({"a": ("one", "two")}, {"b": "three"})
+    del chosen.views["one"]
+    assert chosen.choose("a") == "two"
+    assert chosen.choose("a", (), {"two"}) is None
+    assert chosen.choose("b") == "three"
+    assert chosen.choose("c") is None
+
+
+def test_of_replicas_that_which_would_be_done_first_takes_the_stage_and_books_go_back_to_nothing():
+    chosen = BoxesRouting({"a": ("one", "two", "three")})
+    for view in chosen.views.values():
+        view.reported({"a": 0.0})
+    assert chosen.taken("a", 6) == ["one", "two", "three"] * 2
+    # Its stages take 0.4 s, those of the other box 0.1 s; both have all experts.
+    chosen = BoxesRouting({"a": ("one", "two")})
+    chosen.views["one"].reported({"a": 0.0}, pace=4.0)
+    chosen.views["two"].reported({"a": 0.0})
+    assert chosen.taken("a", 5) == ["two", "two", "two", "one", "two"]
+    view = BoxView("one", PRICES_ROUTING)
+    view.sent("a")
+    view.sent("a")
+    view.sent("b")
+    assert (view.loads_s, round(view.work_s, 9)) == (2.0, 0.3)
+    view.reported({"a": 0.0, "c": 0.25})
+    assert view.loads_s == 1.0
+    for expert in "aab":
+        view.answered(expert)
+    assert (view.loads_s, view.work_s, view.waiting) == (0.0, 0.0, {})
+
+
+def test_the_standby_takes_what_it_has_done_sooner_and_none_whose_expert_others_wait_for_at_home():
+    """The home has two loads ahead: done after 3.1 s, there after 1.1 s, and a load more makes 2.1 s."""
+    chosen = BoxesRouting(dict.fromkeys("abc", ("one",)), {"a": "two"})
+    chosen.views["one"].sent("b")
+    assert chosen.choose("a") == "one"
+    chosen.views["one"].sent("c")
+    assert chosen.choose("a") == "two"
+    # The home has three loads ahead; the standby, with none, would load the expert once more.
+    chosen = BoxesRouting(dict.fromkeys("abc", ("one",)), {"a": "two"})
+    for expert in "bca":
+        chosen.views["one"].sent(expert)
+    assert chosen.views["one"].loads_s == 3.0
+    assert chosen.choose("a") == "one"
+
+
+# A box keeps to the times of the head, although its clock began at another moment and parcels may be slow
+
+
+RULES_ROUTING = rules_from(
+    """
+board: box
+experts: {a: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}}
+components: {A: {count: 1, inspect: a}}
+"""
+)
+
+
+class Engine:
+    """An engine whose clock is set, and that keeps what it gets."""
+
+    def __init__(self):
+        self.now_s = 0.0
+        self.got = []
+
+    def now(self):
+        return self.now_s
+
+    def submit(self, request, source, first=None):
+        self.got.append(request)
+        return Future()
+
+
+def test_a_parcel_that_was_long_on_its_way_postpones_no_due_time():
+    """A box that was stopped for 20 s must not believe that its images came, and are due, 20 s later."""
+    image = CarriedImage(ImageSource.of(np.zeros((8, 8, 3), np.uint8), "BGR"), "A")
+    assembly = SimpleNamespace(rules=RULES_ROUTING, boards=())
+    box, engine = BoxWorker("box1", assembly, lambda shared: [image for _ in shared]), Engine()
+    box._engine = engine
+    for number, (sent_s, engine.now_s) in enumerate([(10.0, 110.5), (20.0, 120.0), (30.0, 150.0)]):
+        stage = StageRequest(number, "a", due_s=sent_s + 5, submitted_s=sent_s - 1)
+        box.take(Parcel(number, sent_s, (RunStage(stage, number, object()),)))
+    # The head's 20 s are 120 s here, because no parcel can come before it was sent.
+    assert [request.due_s for request in engine.got] == pytest.approx([115.5, 125.0, 135.0])
+    assert [request.submitted_s for request in engine.got] == pytest.approx([109.5, 119.0, 129.0])

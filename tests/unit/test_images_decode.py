@@ -78,14 +78,11 @@ def file(request):
     return FILES[request.param]
 
 
-def test_every_format_gives_rgb_bytes(file):
+def test_every_format_gives_rgb_bytes_and_every_truncation_is_an_error(file, capfd):
     pixels = decode(file)
     assert (pixels.shape, pixels.dtype) == ((HEIGHT, WIDTH, 3), np.uint8)
     assert pixels.flags.c_contiguous
     assert pixels.flags.writeable
-
-
-def test_every_truncation_is_an_error(file, capfd):
     for end in range(0, len(file), 1 if len(file) < 1500 else 7):
         with pytest.raises(ImageError):
             decode(file[:end])
@@ -170,7 +167,7 @@ FOREIGN = "not a JPEG, PNG, BMP or TIFF"
 BOMB = r"over the limit of (100|89\.\d+) megapixels"
 PNG, JPEG = FILES["png"], FILES["jpeg"]
 WIDE_TIFF = encode("TIFF").replace(struct.pack("<HHII", 256, 4, 1, WIDTH), struct.pack("<HHII", 256, 4, 1, 10**8))
-REFUSED: dict[str, tuple[bytes, str]] = {
+REFUSED = {
     "empty": (b"", "is empty"),
     "html": (b"<html>404</html>", FOREIGN),
     "gif": (b"GIF89a" + bytes(50), FOREIGN),
@@ -197,13 +194,7 @@ def test_what_is_no_whole_picture_of_a_sound_size_is_refused_by_its_reason(name)
         decode(data)
 
 
-def test_the_limit_is_a_parameter():
-    assert decode(PNG, limit_pixels=WIDTH * HEIGHT).shape == (HEIGHT, WIDTH, 3)
-    with pytest.raises(ImageError, match="over the limit"):
-        decode(PNG, limit_pixels=WIDTH * HEIGHT - 1)
-
-
-def test_a_transparent_palette_lies_over_white_and_of_several_pages_the_first_counts():
+def test_palettes_pages_odd_exif_and_remarks_and_a_limit_that_is_given():
     picture = Image.new("P", (9, 9), 0)
     picture.putpalette([10, 20, 30, 40, 50, 60])
     picture.putpixel((3, 4), 1)
@@ -213,6 +204,18 @@ def test_a_transparent_palette_lies_over_white_and_of_several_pages_the_first_co
     assert (decode(encode("TIFF", big_tiff=True)) == SMOOTH).all()
     pages = [Image.fromarray(SMOOTH).rotate(180)]
     assert (decode(encode("TIFF", save_all=True, append_images=pages)) == SMOOTH).all()
+    for name in ("exif", "xmp", "transparency", "interlace"):
+        texts = PngInfo()
+        texts.add_text(name, "seen by a microscope")
+        assert (decode(encode("PNG", pnginfo=texts)) == SMOOTH).all(), name
+    exif = Image.Exif()
+    exif[274], exif[270] = 6, "a camera with a long name"
+    data = encode("JPEG", exif=exif)
+    damaged = data.replace(struct.pack("<H", 270), b"\xff\xff").replace(b"II*\0\x08\0", b"II*\0\xff\xff")
+    assert decode(damaged.replace(b"MM\0*\0\0\0\x08", b"MM\0*\0\0\xff\xff")).shape == (HEIGHT, WIDTH, 3)
+    assert decode(PNG, limit_pixels=WIDTH * HEIGHT).shape == (HEIGHT, WIDTH, 3)
+    with pytest.raises(ImageError, match="over the limit"):
+        decode(PNG, limit_pixels=WIDTH * HEIGHT - 1)
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "TIFF", "JPEG in XMP", "PNG in XMP", "TIFF in XMP"])
@@ -228,18 +231,6 @@ def test_orientation_is_applied(form):
     pixels = decode(encode(name, xmp=xmp.encode() if form == "JPEG in XMP" else b"", **tags))
     assert pixels.shape == (WIDTH, HEIGHT, 3)
     assert np.abs(pixels.astype(int) - np.rot90(SMOOTH, -1)).mean() < 12
-
-
-def test_exif_or_a_remark_that_is_odd_does_not_cost_the_picture():
-    for name in ("exif", "xmp", "transparency", "interlace"):
-        texts = PngInfo()
-        texts.add_text(name, "seen by a microscope")
-        assert (decode(encode("PNG", pnginfo=texts)) == SMOOTH).all(), name
-    exif = Image.Exif()
-    exif[274], exif[270] = 6, "a camera with a long name"
-    data = encode("JPEG", exif=exif)
-    damaged = data.replace(struct.pack("<H", 270), b"\xff\xff").replace(b"II*\0\x08\0", b"II*\0\xff\xff")
-    assert decode(damaged.replace(b"MM\0*\0\0\0\x08", b"MM\0*\0\0\xff\xff")).shape == (HEIGHT, WIDTH, 3)
 
 
 TURN = struct.pack(">HHIHH", 274, 3, 1, 6, 0)
@@ -309,7 +300,7 @@ def test_a_turn_in_a_png_counts_wherever_it_stands(tmp_path, chunk, place):
     assert seen_size(tmp_path / "a.png") == SeenSize(HEIGHT, WIDTH, 6)
 
 
-def test_arrays_count_as_they_are_and_paths_by_content(tmp_path):
+def test_arrays_count_as_they_are_paths_by_content_and_decoding_is_booked_by_pixels(tmp_path):
     assert (decode(RGB) == RGB[..., ::-1]).all()
     assert (decode(RGB[..., 0]) == RGB[..., :1]).all()
     assert (decode(RGB[..., :1]) == RGB[..., :1]).all()
@@ -320,6 +311,16 @@ def test_arrays_count_as_they_are_and_paths_by_content(tmp_path):
     assert (decode(path) == SMOOTH).all()
     assert (decode(str(path)) == SMOOTH).all()
     assert (decode(bytearray(path.read_bytes())) == SMOOTH).all()
+    path = tmp_path / "a.jpg"
+    path.write_bytes(FILES["jpeg"])
+    size = len(FILES["jpeg"])
+    # Three bytes a pixel for the array, and Pillow's four; the file too where it is still to be read.
+    assert ImageSource.of(FILES["jpeg"], "BGR").decoding_bytes() == 7 * WIDTH * HEIGHT
+    assert ImageSource.of(path, "BGR").decoding_bytes() == size + 7 * WIDTH * HEIGHT
+    path.write_bytes(b"no picture")
+    assert ImageSource.of(path, "BGR").decoding_bytes() == len(b"no picture")
+    assert ImageSource.of(tmp_path / "nowhere", "BGR").decoding_bytes() == 0
+    assert ImageSource.of(np.zeros((7, 5, 3), np.uint8), "BGR").decoding_bytes() == 3 * 7 * 5
 
 
 @pytest.mark.parametrize(
@@ -444,9 +445,6 @@ def test_zeros_behind_the_pixels_say_nothing_of_them(form):
     assert (decode(whole + bytes(4096)) == RGB).all()
 
 
-# The size by the header, by which memory is booked
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_the_header_says_what_is_decoded_and_cut_short_nothing_else(name):
     assert pixels_in(io.BytesIO(FILES[name])) == WIDTH * HEIGHT
@@ -460,19 +458,6 @@ def test_what_has_no_header_tells_nothing_and_a_lie_is_found(data, monkeypatch):
     monkeypatch.setattr(decoding, "pixels_in", lambda file: WIDTH * HEIGHT - 1)
     with pytest.raises(ImageError, match="is damaged"):
         decode(FILES["jpeg"])
-
-
-def test_decoding_is_booked_by_pixels_and_a_damaged_picture_by_its_file(tmp_path):
-    path = tmp_path / "a.jpg"
-    path.write_bytes(FILES["jpeg"])
-    size = len(FILES["jpeg"])
-    # Three bytes a pixel for the array, and Pillow's four; the file too where it is still to be read.
-    assert ImageSource.of(FILES["jpeg"], "BGR").decoding_bytes() == 7 * WIDTH * HEIGHT
-    assert ImageSource.of(path, "BGR").decoding_bytes() == size + 7 * WIDTH * HEIGHT
-    path.write_bytes(b"no picture")
-    assert ImageSource.of(path, "BGR").decoding_bytes() == len(b"no picture")
-    assert ImageSource.of(tmp_path / "nowhere", "BGR").decoding_bytes() == 0
-    assert ImageSource.of(np.zeros((7, 5, 3), np.uint8), "BGR").decoding_bytes() == 3 * 7 * 5
 
 
 @pytest.mark.parametrize("mode", ["I", "F"])

@@ -1,17 +1,27 @@
-"""A JPEG of which a part is missing or damaged is refused, whole ones give the pixels that Pillow gives."""
+"""Pictures of cameras: JPEGs that are whole, layouts of pixels, checksums, and memory for decoding."""
 
+import hashlib
 import io
 import random
 import re
 import warnings
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
+import pages
 import pytest
+import tifffile
 from PIL import Image, ImageOps
 
-from coe.errors import DamagedImage, ImageError, UnsupportedImage
+from coe.cli import inspect
+from coe.core import Expert, FailureKind
+from coe.errors import ConfigError, DamagedImage, ImageError, UnsupportedImage
+from coe.learn import labelled
+from coe.pictures import finding
 from coe.pictures.decoding import decode
+from coe.pictures.image_source import ImageSource
+from coe.runtime.trial import peak_growth_bytes
 
 HEIGHT, WIDTH = 150, 200
 NOISE = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
@@ -57,7 +67,6 @@ def test_the_pixels_are_those_of_pillow(name):
 
 
 def scan_of(data):
-    """Where the pixels of the first scan begin."""
     at = data.index(b"\xff\xda")
     return at + 2 + int.from_bytes(data[at + 2 : at + 4])
 
@@ -81,7 +90,6 @@ def test_a_jpeg_that_lost_a_piece_or_the_rest_is_refused(name, capfd):
 
 
 def without_scans(data):
-    """A progressive JPEG without each of its scans, and without all behind each."""
     starts = [found.start() for found in re.finditer(rb"\xff\xda", data)]
     # The codes of a scan stand in front of it, if it has any.
     ends = [
@@ -254,7 +262,7 @@ def test_the_sentence_fits_the_fault(fault):
         decode(data)
 
 
-def test_a_size_that_differs_from_that_of_the_header_is_refused():
+def test_a_size_that_differs_from_the_header_is_refused_and_a_last_byte_may_be_zero_behind_fill():
     """Pillow reads the last header of a frame, libjpeg accepts only one."""
     data = PLAIN
     at = data.index(b"\xff\xc0")
@@ -262,10 +270,6 @@ def test_a_size_that_differs_from_that_of_the_header_is_refused():
     frame[5:9] = (HEIGHT // 2).to_bytes(2) + (WIDTH // 2).to_bytes(2)
     with pytest.raises(ImageError):
         decode(data[:at] + frame + data[at:])
-
-
-def test_a_last_byte_of_the_picture_may_be_zero_behind_fill():
-    """0xFF, 0 is a byte of the picture; zeros that follow are not."""
     from coe.pictures.jpeg import Jpeg
 
     picture = Jpeg(PLAIN[:-2] + b"\xff\0\0\0\xff\xd9")
@@ -281,3 +285,184 @@ def test_a_cut_picture_is_refused_at_once(monkeypatch):
     for data in (PLAIN[:3000], a_piece_is_lost(PLAIN, 3000)):
         with pytest.raises(ImageError):
             decode(data)
+
+
+WIDTH_DECODING, HEIGHT_DECODING = 2600, 2400
+
+
+def encoded(mode, form, turn=1):
+    exif, out = Image.Exif(), io.BytesIO()
+    exif[274] = turn
+    colour = "grey" if mode.endswith("A") else 0  # of a transparent picture nothing would be visible
+    Image.new(mode, (WIDTH_DECODING, HEIGHT_DECODING), colour).save(out, form, exif=exif)
+    return out.getvalue()
+
+
+def tiff(pixels, **options):
+    out = io.BytesIO()
+    options = {"rowsperstrip": 64, **options} if "tile" not in options else options
+    tifffile.imwrite(out, pixels, photometric="rgb", metadata=None, **options)
+    return out.getvalue()
+
+
+PICTURES = {
+    "colour": lambda: encoded("RGB", "PNG"),
+    "alpha": lambda: encoded("RGBA", "PNG"),
+    "grey with alpha": lambda: encoded("LA", "PNG"),
+    "turned": lambda: encoded("RGB", "JPEG", turn=6),
+    "four inks": lambda: encoded("CMYK", "JPEG"),
+    "wide colours": lambda: tiff(np.full((HEIGHT_DECODING, WIDTH_DECODING, 3), 50_000, np.uint16)),
+    "wide colours with alpha": lambda: tiff(np.full((HEIGHT_DECODING, WIDTH_DECODING, 4), 50_000, np.uint16)),
+    "a compressed TIFF": lambda: tiff(
+        np.full((HEIGHT_DECODING, WIDTH_DECODING, 3), 99, np.uint8), compression="zlib", rowsperstrip=64
+    ),
+    "tiles": lambda: tiff(np.full((HEIGHT_DECODING, WIDTH_DECODING, 3), 99, np.uint8), tile=(256, 256)),
+    "an array with alpha": lambda: np.full((HEIGHT_DECODING, WIDTH_DECODING, 4), 99, np.uint8),
+    "a grey array": lambda: np.zeros((HEIGHT_DECODING, WIDTH_DECODING), np.uint8),
+}
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("name", PICTURES)
+def test_decoding_takes_no_more_than_was_booked(name):
+    source = ImageSource.of(PICTURES[name](), "BGR")
+    # Another that is as small as may be: what is set up once is no part of it.
+    ImageSource.of(np.full((50, 50, 4), 99, np.uint8), "BGR").decode()
+    ImageSource.of(tiff(np.full((50, 50, 4), 99, np.uint8), compression="zlib"), "BGR").decode()
+    grown = peak_growth_bytes(source.decode)
+    assert grown < source.decoding_bytes() + 1.5 * WIDTH_DECODING * HEIGHT_DECODING
+
+
+PAGE = pages.ROOT / "docs" / "cameras.md"
+RED, GREEN, BLUE = (np.array(colour, np.uint8) for colour in ([250, 20, 10], [10, 240, 30], [20, 10, 230]))
+GREY = np.arange(20 * 24, dtype=np.uint16).reshape(20, 24).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def page():
+    names = {}
+    for block in pages.blocks(PAGE):
+        if block.language == "python" and block.reason is None and "def " in block.text:
+            exec(compile(block.text, block.place, "exec", dont_inherit=True), names)
+    return names
+
+
+def mosaic(colour, pattern):
+    """Return what a sensor with a pattern, as "RGGB", sees of one colour."""
+    frame = np.empty((20, 24), np.uint8)
+    for place, letter in enumerate(pattern):
+        frame[place // 2 :: 2, place % 2 :: 2] = colour["RGB".index(letter)]
+    return frame
+
+
+def seen(frame, order=None):
+    return ImageSource.of(frame, order).decode()
+
+
+@pytest.mark.parametrize("colour", [RED, GREEN, BLUE], ids=["red", "green", "blue"])
+@pytest.mark.parametrize(
+    ("pixel_format", "pattern"),
+    [("BayerRG8", "RGGB"), ("BayerGR8", "GRBG"), ("BayerGB8", "GBRG"), ("BayerBG8", "BGGR")],
+)
+def test_a_bayer_frame_has_the_colours_of_the_scene(page, pixel_format, pattern, colour):
+    frame = mosaic(colour, pattern)
+    grab = SimpleNamespace(GrabSucceeded=lambda: True, Array=frame)
+    component = SimpleNamespace(data=frame.ravel(), width=24, height=20, data_format=pixel_format)
+    buffer = SimpleNamespace(payload=SimpleNamespace(components=[component]))
+    for image in (page["frame_of_pylon"](grab, pixel_format), page["frame_of_harvesters"](buffer)):
+        np.testing.assert_array_equal(seen(image), np.broadcast_to(colour, (20, 24, 3)))
+
+
+def test_unknown_bayer_formats_and_frames_that_are_not_whole_are_errors(page):
+    component = SimpleNamespace(data=GREY.ravel(), width=24, height=20, data_format="BayerRG12")
+    with pytest.raises(KeyError):
+        page["frame_of_pylon"](SimpleNamespace(GrabSucceeded=lambda: True, Array=GREY), "BayerRG12")
+    with pytest.raises(KeyError):
+        page["frame_of_harvesters"](SimpleNamespace(payload=SimpleNamespace(components=[component])))
+    with pytest.raises(OSError, match="incomplete frame"):
+        page["frame_of_pylon"](SimpleNamespace(GrabSucceeded=lambda: False, ErrorDescription="lost packets"), "Mono8")
+    with pytest.raises(OSError, match="incomplete frame"):
+        page["frame_of_vmbpy"](SimpleNamespace(get_status=lambda: -1), 0)
+    with pytest.raises(OSError, match="no frame"):
+        page["watch"](SimpleNamespace(read=lambda: (False, None)), None, 1)
+
+
+def test_a_grey_frame_stays_as_it_is_also_of_12_bits(page):
+    component = SimpleNamespace(data=GREY.ravel(), width=24, height=20, data_format="Mono8")
+    vimba = SimpleNamespace(get_status=lambda: 0, as_numpy_ndarray=lambda: GREY[..., None])
+    for image in (
+        page["frame_of_pylon"](SimpleNamespace(GrabSucceeded=lambda: True, Array=GREY), "Mono8"),
+        page["frame_of_vmbpy"](vimba, 0),
+        page["frame_of_harvesters"](SimpleNamespace(payload=SimpleNamespace(components=[component]))),
+    ):
+        np.testing.assert_array_equal(seen(image), np.repeat(GREY[..., None], 3, 2))
+    wide = (GREY.astype(np.uint16) << 4) + 9
+    frame = page["frame_of_pylon"](SimpleNamespace(GrabSucceeded=lambda: True, Array=wide), "Mono12")
+    np.testing.assert_array_equal(ImageSource.of(frame, bits=12).decode(), np.repeat(GREY[..., None], 3, 2))
+
+
+NOISE_CHECKSUMS = cv2.GaussianBlur(np.random.default_rng(2).integers(0, 256, (240, 320, 3), np.uint8), (3, 3), 0)
+EXPERT = Expert("e", "resnet18", ("ok", "bad"), 32, "b/e")
+
+
+def damaged_unseen(whole):
+    """A JPEG in which a bit was flipped, and of which no decoder knows it."""
+    start = whole.index(b"\xff\xda") + 14
+    for at in range(start, len(whole) - 66, 97):
+        damaged = whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :]
+        try:
+            if (decode(damaged) != decode(whole)).any():
+                return damaged
+        except DamagedImage:
+            continue
+    raise AssertionError("each damage was found")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A table of two pictures, of which one was damaged after its checksum was taken."""
+    whole = cv2.imencode(".jpg", NOISE_CHECKSUMS)[1].tobytes()
+    (tmp_path / "a.jpg").write_bytes(whole)
+    (tmp_path / "b.jpg").write_bytes(damaged_unseen(whole))
+    checksum = hashlib.sha256(whole).hexdigest()
+    rows = ["path,component,sha256", f"a.jpg,A,{checksum}", f"b.jpg,A,{checksum.upper()}"]
+    (tmp_path / "images.csv").write_text("\n".join(rows))
+    return tmp_path
+
+
+def test_a_table_states_checksums(folder):
+    decode(folder / "b.jpg")  # nothing else would find it
+    (whole, damaged), _ = finding.find(folder, ["A"])
+    assert decode(whole.file).shape == (240, 320, 3)
+    with pytest.raises(DamagedImage, match="another SHA-256"):
+        decode(damaged.file)
+
+
+def test_the_command_judges_only_what_fits(folder, tiny, tmp_path, call):
+    given = ["--board", tiny[0], "--store", tiny[1], "--images", folder, "--memory", "200MB", "--profile", "none"]
+    assert call(*given, "--out", tmp_path / "out", command=inspect).status == 3
+    first, second = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
+    assert '"b.jpg"' in second
+    assert "another SHA-256" in second
+    assert "SHA-256" not in first
+
+
+@pytest.mark.parametrize("stated", ["12ab", "g" * 64, "a" * 63, "sha256:" + "a" * 64])
+def test_what_is_no_checksum_is_an_error_of_its_line(stated, folder):
+    (folder / "images.csv").write_text(f"path,component,sha256\na.jpg,A,{stated}\nb.jpg,A,\n")
+    (wrong, unsaid), _ = finding.find(folder, ["A"])
+    assert wrong.failure.kind is FailureKind.IMAGE
+    assert "images.csv:2: " in wrong.failure.reason
+    assert unsaid.failure is None
+
+
+def test_verified_pictures_have_checksums_too(folder):
+    checksum = hashlib.sha256((folder / "a.jpg").read_bytes()).hexdigest()
+    (folder / "images.csv").write_text(f"path,expert,label,sha256\na.jpg,e,ok,{checksum}\nb.jpg,e,bad,{checksum}\n")
+    whole, damaged = labelled.find(folder, {"e": EXPERT})
+    decode(whole.file)
+    with pytest.raises(DamagedImage):
+        decode(damaged.file)
+    (folder / "images.csv").write_text("path,expert,label,sha256\na.jpg,e,ok,12\n")
+    with pytest.raises(ConfigError, match=r"images\.csv:2: '12' is not a SHA-256"):
+        labelled.find(folder, {"e": EXPERT})

@@ -1,18 +1,27 @@
-"""The kind `marking`: what stands on a part, compared with what may stand there."""
+"""Kinds that read: printed markings, codes, and the window in which a marking lies."""
 
 import zipfile
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import zxingcpp
 from marked_parts import model_file, network, part
+from PIL import Image
+from seen_codes import QUIET, Seeing, modules, photograph
 
+from coe.cli import experts_command
 from coe.core import Expert
-from coe.errors import StoreError
+from coe.errors import ConfigError, StoreError
 from coe.helpers.allowed_text import Reading
+from coe.learn.window_search import grid
+from coe.pictures.codes import USUAL, check_formats, read_codes
 from coe.store import kinds
+from coe.store.store import Store
 from experts import marking_file
+from experts.code import code
 from experts.marking import marking
 from experts.marking_network import CHARACTERS
 
@@ -148,3 +157,153 @@ def test_the_model_is_taken_out_of_a_wheel_and_any_other_is_refused(tmp_path):
     onnx.save(model, str(changed))
     with pytest.raises(StoreError):
         marking_file.tensors(changed)
+
+
+EXPERT_CODE = Expert("label", "code", ("right", "wrong"), 320, "base/code", frozenset({"wrong"}))
+
+
+def picture(text, format="DataMatrix", seeing=None, seed=1):
+    return photograph(modules(format, text), QUIET[format], seeing or Seeing(3, 4), np.random.default_rng(seed))
+
+
+def read_code(image, *allowed, formats=USUAL, size=320):
+    expert = replace(EXPERT_CODE, input_size=size, reads=Reading(allowed=allowed or None))
+    prepared = code.preprocess(image, expert)
+    session = code.open_bytes("\n".join(formats).encode(), Path("usual.formats"), expert, 1)
+    (finding,) = code.postprocess(session.run(prepared.pixels[None]), [prepared], expert)
+    return finding
+
+
+@pytest.mark.parametrize("format", USUAL)
+@pytest.mark.parametrize(
+    "seeing",
+    [
+        Seeing(2, 3, blur=0.5, contrast=0.4),
+        Seeing(3, 184, contrast=0.25, noise=0.015),
+        Seeing(2.5, 92, blur=0.6, around=480, ground=0.1),
+        Seeing(3, 30, around=480, ground=1.0),
+    ],
+)
+def test_codes_are_read_turned_dim_blurred_and_small(format, seeing):
+    codes = read_codes(picture("SN00421177", format, seeing))
+    assert [one.text for one in codes if one.is_sure] == ["SN00421177"]
+
+
+def test_a_code_is_right_or_wrong_and_two_that_could_both_be_meant_are_a_doubt():
+    assert read_code(picture("SN00421177"), "SN########").label == "right"
+    other = read_code(picture("PN77"), "SN########")
+    assert (other.label, other.read, other.doubt) == ("wrong", "PN77", "")
+    assert read_code(picture("whatever")).label == "right"
+    alone = Seeing(3, 4, around=150, ground=1.0)
+    first, second, part = (picture(text, seeing=alone) for text in ("SN00000001", "SN00000002", "PN5"))
+    assert read_code(np.hstack([first, second]), "SN########").doubt
+    assert read_code(np.hstack([first, part]), "SN########").doubt == ""
+    assert read_code(np.hstack([part, picture("PN4", "QRCode", alone)]), "SN########").doubt
+    assert code.misfit(EXPERT_CODE) == ""
+    assert code.misfit(replace(EXPERT_CODE, labels=("right",)))
+
+
+def test_no_code_too_small_a_window_and_a_format_that_is_not_named_are_doubts():
+    finding = read_code(np.full((200, 200, 3), 120, np.uint8), "SN*")
+    assert (finding.label, finding.read, finding.score) == ("right", "", 0.0)
+    assert finding.doubt
+    assert read_code(picture("SN1", "QRCode"), formats=("DataMatrix",)).doubt
+    large = picture("SN00421177", seeing=Seeing(2, 5, around=900, ground=0.5))
+    finding = read_code(large, size=96)
+    assert finding.doubt
+    assert "input" in finding.doubt
+
+
+def test_a_part_of_interleaved_digits_is_never_their_serial():
+    bars = zxingcpp.create_barcode("2635981472", zxingcpp.barcode_format_from_str("ITF"))
+    whole = np.pad(np.kron(np.array(bars.to_image(scale=2)), np.ones((2, 1), np.uint8)), 30, constant_values=255)
+    torn = whole.copy()
+    torn[:, 72:88] = 0
+    shown, part = (np.repeat(one[..., None], 3, axis=2) for one in (whole, torn))
+    (of_part,) = read_codes(part, ("ITF",))
+    assert of_part.is_sure
+    assert of_part.text != "2635981472"
+    assert read_code(part, formats=("ITF",)).doubt
+    assert read_code(part, "####*", formats=("ITF",)).doubt
+    assert read_code(part, "##########", formats=("ITF",)).doubt
+    assert read_code(shown, "##########", formats=("ITF",)).read == "2635981472"
+
+
+def test_bars_that_were_read_once_are_not_believed():
+    """Seeds of noise in which a reader sees bars now and then."""
+    rng = np.random.default_rng(3)
+    for _ in range(3):
+        stripes = np.repeat(rng.integers(0, 2, (1, 160)), 60, 0).repeat(2, 1).repeat(2, 0) * 200
+        image = np.repeat(stripes.astype(np.uint8)[..., None], 3, 2)
+        assert not [one for one in read_codes(image, ("Code128",)) if one.is_sure]
+
+
+@pytest.mark.parametrize("content", [b"", b"QRCod", b"\xff\xfe", b"DataMatrix\nnothing"])
+def test_a_file_that_names_no_formats(tmp_path, content):
+    path = tmp_path / "a.formats"
+    path.write_bytes(content)
+    with pytest.raises(StoreError) as refusal:
+        code.read(path)
+    assert "a.formats" in str(refusal.value)
+    for words in (["Datamatrx"], [], ["QRCode", "All"]):
+        with pytest.raises(ConfigError):
+            check_formats(words)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    from experts.marking import marking
+
+    root = tmp_path_factory.mktemp("readers")
+    state = marking.read(model_file()).state
+    Store(root).put("readers/marking", kind="marking", labels=("right", "wrong"), input_size=96, state=state)
+    return root
+
+
+def pictures(folder, *texts):
+    folder.mkdir()
+    for number, text in enumerate(texts):
+        # A high picture has few windows as wide as the text.
+        shown = np.roll(np.pad(part(text), ((60, 60), (0, 0), (0, 0)), "edge"), (number, -number), (0, 1))
+        Image.fromarray(shown).save(folder / f"{number}.png")
+    return folder
+
+
+@pytest.fixture
+def show(tmp_path, store, call):
+    def run(*texts, text="4R7", expert="readers/marking", store=store):
+        words = ("--images", pictures(tmp_path / "good", *texts), "--text", text, "--out", tmp_path / "window.png")
+        return call("show", expert, *words, "--store", store, command=experts_command)
+
+    return run
+
+
+@pytest.mark.slow
+def test_a_window_is_found_and_shown(tmp_path, show):
+    said = show("4R7", "4R7")
+    assert said.status == 0
+    left, top, width, height = map(float, said.out.partition("window: [")[2].partition("]")[0].split(","))
+    assert (left < 0.36, left + width > 0.64) == (True, True)
+    assert (top < 0.46, top + height > 0.54) == (True, True)
+    assert "'4R7'" in said.out
+    with Image.open(tmp_path / "window.png") as shown:
+        assert shown.size == (480, 264)
+
+
+@pytest.mark.slow
+def test_a_text_that_is_not_in_all_pictures_has_no_window(tmp_path, show):
+    assert show("4R7", "103").status == 1
+    assert not (tmp_path / "window.png").exists()
+
+
+def test_an_expert_that_does_not_read_is_refused(tmp_path, show):
+    state = {"weight": torch.ones(2)}
+    Store(tmp_path / "s").put("tiny/body-a", kind="resnet18", labels=("ok", "bad"), input_size=64, state=state)
+    said = show("103", text="103", expert="tiny/body-a", store=tmp_path / "s")
+    assert (said.status, "tiny/body-a" in said.words) == (2, True)
+
+
+def test_windows_lie_in_the_picture():
+    windows = grid("24C64", 90, 120)
+    assert windows
+    assert all(left + width <= 1.001 and top + height <= 1.001 for left, top, width, height in windows)

@@ -1,6 +1,5 @@
 """The kind `patch`: learned from good parts alone, wherever they lie, or in the frame of a reference."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from torch.nn import functional
 
 from coe import Inspector
@@ -30,7 +28,6 @@ from experts.patch import patch
 from experts.patch_deviations import LeftOut, Parts, apart
 from experts.patch_network import USUAL
 
-Pixels = NDArray[np.uint8]
 EXPERT = Expert("eye", "patch", ("strange",), 64, "line7/eye", reject=frozenset({"strange"}))
 SIDE = 96
 
@@ -53,9 +50,6 @@ def saved(folder, pictures):
     for number, picture in enumerate(pictures):
         cv2.imwrite(str(folder / f"{number:02}.png"), picture[:, :, ::-1])
     return folder
-
-
-Learn = Callable[..., Trained]
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +83,19 @@ def is_shown_at(finding, x, y, by):
     return bool(x1 < x < x2 and y1 < y < y2 and abs(across - x) < by and abs(down - y) < by)
 
 
-def test_good_parts_pass_wherever_they_lie_and_a_blot_is_shown(learned):
+def test_good_parts_pass_a_blot_is_shown_an_ignored_box_takes_no_doubt_along_and_the_bank_is_small(learned):
     assert {judged(learned, part(seed)).label for seed in range(100, 106)} == {"none"}
     bad = judged(learned, part(200, blot=(36, 27), at=(20, 30)))
     assert bad.label == "strange"
     assert is_shown_at(bad, 56, 57, by=20)
+    finding = judged(learned, np.full((SIDE, SIDE, 3), 250, np.uint8))
+    assert (finding.label, bool(finding.doubt)) == ("strange", True)
+    ignored = scores.adjusted(finding, replace(EXPERT, ignore_under={"strange": 1.0}))
+    assert (ignored.label, bool(ignored.doubt)) == (NOTHING, True)
+    own = {name: tensor for name, tensor in learned.state.items() if not name.startswith("backbone.")}
+    assert sum(tensor.nbytes for tensor in own.values()) < 1e6
+    assert learned.metrics["good_parts"] >= 11
+    assert len(fold(patch, EXPERT, learned.state).pairs) == 48
 
 
 def test_a_picture_without_its_part_is_called_though_it_shows_nothing_new(learn):
@@ -114,13 +116,6 @@ def test_a_picture_without_its_part_is_called_though_it_shows_nothing_new(learn)
     assert all(judged(trained, empty(seed)).doubt for seed in range(900, 904))
     assert trained.exam is not None
     assert trained.exam.is_surface, "nobody can tell where the parts lie, so the exam does not tell what passes"
-
-
-def test_a_box_that_the_rules_ignore_takes_no_doubt_along(learned):
-    finding = judged(learned, np.full((SIDE, SIDE, 3), 250, np.uint8))
-    assert (finding.label, bool(finding.doubt)) == ("strange", True)
-    ignored = scores.adjusted(finding, replace(EXPERT, ignore_under={"strange": 1.0}))
-    assert (ignored.label, bool(ignored.doubt)) == (NOTHING, True)
 
 
 def test_the_wanted_rate_moves_the_limit_alone_and_16_bits_give_the_same_expert(learn, learned):
@@ -145,13 +140,6 @@ def test_it_shows_a_good_patch_beside_what_deviates_which_survives_the_results_o
     back = result_lines.from_line(result_lines.to_line(result).encode(), 0).findings[0].likeness
     assert (back.side, back.pixels) == (finding.likeness.side, finding.likeness.pixels)
     assert back.box == pytest.approx(finding.likeness.box, abs=0.1)
-
-
-def test_an_experts_own_part_is_its_bank_of_less_than_a_megabyte_and_its_norms_fold(learned):
-    own = {name: tensor for name, tensor in learned.state.items() if not name.startswith("backbone.")}
-    assert sum(tensor.nbytes for tensor in own.values()) < 1e6
-    assert learned.metrics["good_parts"] >= 11
-    assert len(fold(patch, EXPERT, learned.state).pairs) == 48
 
 
 def other(seed):
@@ -209,13 +197,12 @@ def test_what_cannot_be_learned_is_refused(learn, pictures, plan, named):
 
 
 def surface(seed):
-    """Draw a part that fills its picture."""
     chance = np.random.default_rng(seed)
     weave = cv2.GaussianBlur(chance.normal(0, 30, (SIDE, SIDE)), (0, 0), 2)[:, :, None]
     return (125 + weave + chance.normal(0, 2, (SIDE, SIDE, 3))).clip(0, 255).astype(np.uint8)
 
 
-def test_a_part_that_is_small_in_its_pictures_is_told(learn):
+def test_a_part_that_is_small_in_its_pictures_is_told_and_grey_pictures_are_learned_as_they_are(learn):
     def small(seed):
         picture = np.full((4 * SIDE, 4 * SIDE, 3), (40, 110, 60), np.uint8)
         at = 30 + 7 * seed
@@ -224,6 +211,13 @@ def test_a_part_that_is_small_in_its_pictures_is_told(learn):
 
     assert [remark for remark in learn([small(seed) for seed in range(12)]).remarks if "crop" in remark]
     assert not [remark for remark in learn([surface(seed) for seed in range(12)]).remarks if "crop" in remark]
+
+    def grey(seed, **how):
+        return cv2.cvtColor(cv2.cvtColor(part(seed, **how), cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
+
+    trained = learn([grey(seed) for seed in range(12)])
+    assert judged(trained, grey(100)).label == "none"
+    assert judged(trained, grey(200, blot=(36, 27), at=(20, 30))).label == "strange"
 
 
 @pytest.mark.slow
@@ -246,15 +240,6 @@ def test_a_part_that_fills_five_hundredths_of_its_pictures_is_told(backbone, tmp
     assert remarks(200)
     assert not remarks(330)
     assert not remarks(330, light=0.3)
-
-
-def test_grey_pictures_are_learned_as_they_are(learn):
-    def grey(seed, **how):
-        return cv2.cvtColor(cv2.cvtColor(part(seed, **how), cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)
-
-    trained = learn([grey(seed) for seed in range(12)])
-    assert judged(trained, grey(100)).label == "none"
-    assert judged(trained, grey(200, blot=(36, 27), at=(20, 30))).label == "strange"
 
 
 def test_each_alternate_has_a_bank_of_its_own(learn):

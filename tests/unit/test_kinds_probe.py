@@ -1,7 +1,6 @@
 """The kind `probe`: what it learns from a few pictures, what it has never seen, and what it refuses."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,6 @@ from golden_parts import bad, findings_of, good, moved, noisy, part
 from PIL import Image
 from safetensors.torch import save_file
 from tables import with_slow_rows
-from tiny_line import Said
 
 from coe.cli import experts_command
 from coe.core import Expert
@@ -28,7 +26,6 @@ from experts.beside_good import turned
 from experts.logistic import LinearHead, calibrated, judged_by_others
 from experts.probe import probe
 
-Run = Callable[..., Said]
 EXPERT = Expert("u1", "probe", ("bad", "ok"), 64, "b/u1", frozenset({"bad"}))
 
 
@@ -154,20 +151,17 @@ def wave(along, beside):
     return np.stack([127 + 120 * np.sin(across * along + down * beside)] * 3, axis=2).astype(np.uint8)
 
 
-def test_series_of_few_parts_are_told_of_each_label(backbone, tmp_path):
+def test_series_of_few_parts_are_told_of_each_label_and_do_not_judge_their_own_pictures(backbone, tmp_path):
     parts = [wave(1 / (3 + 2 * number), number / 9) for number in range(5)]
     data = saved(tmp_path, "ok", *(good(seed) for seed in range(8)))
     saved(data, "bad", *(noisy(one, seed) for one in parts for seed in range(3)))
     (told,) = [remark for remark in learn(data, backbone).remarks if "series" in remark]
     assert "15 pictures of 'bad'" in told
     assert "5 parts" in told
-
-
-def test_a_picture_is_not_judged_by_others_of_its_series(backbone, tmp_path):
     for label, first in (("ok", 0), ("bad", 50)):  # nothing but the part itself tells them apart
         parts = [wave(*np.random.default_rng(first + number).uniform(0.02, 0.5, 2)) for number in range(6)]
-        saved(tmp_path, label, *(noisy(one, seed) for one in parts for seed in range(3)))
-    assert learn(tmp_path, backbone).metrics["accuracy"] < 0.7
+        saved(tmp_path / "own", label, *(noisy(one, seed) for one in parts for seed in range(3)))
+    assert learn(tmp_path / "own", backbone).metrics["accuracy"] < 0.7
 
 
 def test_what_cannot_be_learned_is_refused_in_a_sentence(backbone, tmp_path):

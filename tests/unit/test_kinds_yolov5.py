@@ -57,7 +57,6 @@ def types_of(state):
 
 
 def watch_convolutions(monkeypatch, look):
-    """Let `look` see the pixels and the result of each convolution."""
     conv2d = torch.nn.functional.conv2d
 
     def watched(pixels, *given, **named):
@@ -135,19 +134,6 @@ def test_a_detector_learns_from_the_pixels_that_are_judged(tmp_path, monkeypatch
     assert any(one.max() > 0 for one in inputs)
 
 
-def test_the_trainers_own_precision_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="plan it with 'bf16'"):
-        train(JOINT, plan(data_set(tmp_path / "d"), tmp_path / "w"), lambda *words: None, {"amp": True})
-
-
-def test_without_a_val_split_a_share_is_held_out_by_seed(tmp_path):
-    data = data_set(tmp_path / "d", val=False, images=10)
-    first, _ = read_data_set(plan(data, tmp_path / "w", held_out=0.3), JOINT)
-    train, val = (Path(first[split]).read_text().split() for split in ("train", "val"))
-    assert (len(train), len(val)) == (7, 3)
-    assert not set(train) & set(val)
-
-
 def test_many_held_out_images_are_halved_and_a_test_part_measures(tmp_path):
     def parts(path):
         read = yolo_images.read(JOINT, plan(path, tmp_path / "w"))
@@ -172,13 +158,28 @@ def test_a_detector_that_sees_nothing_is_unproven(tmp_path):
     assert trained.unproven
 
 
-def test_a_data_set_is_words_and_its_download_is_not_followed(tmp_path):
+def test_what_is_read_of_a_data_set_and_what_is_refused_in_it(tmp_path):
     data = data_set(tmp_path / "d")
     data.write_text(data.read_text() + f"download: bash -c 'touch {tmp_path}/ran'\n")
     assert "download" not in read_data_set(plan(data, tmp_path / "w"), JOINT)[0]
     data.write_text("train: !!python/object/apply:os.system ['true']\n")
     with pytest.raises(ConfigError, match="is a tag; write plain words"):
         read_data_set(plan(data, tmp_path / "w"), JOINT)
+    data = data_set(tmp_path / "few", val=False, images=1)
+    (tmp_path / "few" / "images" / "train" / "shot 2").write_bytes(b"\xff\xd8\xff\0")
+    with pytest.raises(ConfigError, match="shot 2"):
+        read_data_set(plan(data, tmp_path / "w"), JOINT)
+    data = data_set(tmp_path / "damaged")
+    (tmp_path / "damaged" / "images" / "train" / "6.jpg").write_bytes(NOISE[:-900] + b"\xff\xd9")
+    with pytest.raises(ConfigError, match=r"6\.jpg' is damaged"):
+        read_data_set(plan(data, tmp_path / "w"), JOINT)
+    data = data_set(tmp_path / "one", val=False, images=10)
+    first, _ = read_data_set(plan(data, tmp_path / "w", held_out=0.3), JOINT)
+    learned, held = (Path(first[split]).read_text().split() for split in ("train", "val"))
+    assert (len(learned), len(held)) == (7, 3)
+    assert not set(learned) & set(held)
+    with pytest.raises(ConfigError, match="plan it with 'bf16'"):
+        train(JOINT, plan(data, tmp_path / "w"), lambda *words: None, {"amp": True})
 
 
 @pytest.mark.parametrize(
@@ -197,13 +198,6 @@ def test_a_data_set_that_does_not_fit_is_told(tmp_path, text, words):
     data.write_text(text or "")
     with pytest.raises(ConfigError, match=words):
         read_data_set(plan(data if text else tmp_path / "d", tmp_path / "w"), JOINT)
-
-
-def test_a_picture_that_is_not_called_one_is_named(tmp_path):
-    data = data_set(tmp_path / "d", val=False, images=1)
-    (tmp_path / "d" / "images" / "train" / "shot 2").write_bytes(b"\xff\xd8\xff\0")
-    with pytest.raises(ConfigError, match="shot 2"):
-        read_data_set(plan(data, tmp_path / "w"), JOINT)
 
 
 def test_files_of_labels_that_would_be_passed_over_are_refused_at_once(tmp_path):
@@ -280,13 +274,6 @@ def test_corners_in_the_place_of_centre_and_size_are_refused_and_few_odd_boxes_t
     else:
         _, taken = read_data_set(plan(data, tmp_path / "w"), JOINT)
         assert ["train/1" in one for one in yolo_labels.check(taken.pictures, 2, data).remarks] == [True]
-
-
-def test_an_image_that_lost_a_part_is_named_and_not_learned_from(tmp_path):
-    data = data_set(tmp_path / "d")
-    (tmp_path / "d" / "images" / "train" / "6.jpg").write_bytes(NOISE[:-900] + b"\xff\xd9")
-    with pytest.raises(ConfigError, match=r"6\.jpg' is damaged"):
-        read_data_set(plan(data, tmp_path / "w"), JOINT)
 
 
 def test_training_does_not_write_over_the_users_images(tmp_path):

@@ -74,9 +74,6 @@ def test_an_option_of_the_model_is_at_each_of_its_doors():
     assert LineSettings(threads="7").options("b").threads == 7
 
 
-# How many threads a line has for its pictures and its networks
-
-
 @pytest.mark.parametrize(("usable", "workers"), [(1, 2), (2, 2), (4, 2), (5, 3), (16, 14)])
 def test_pictures_are_decoded_by_all_cores_but_two(monkeypatch, usable, workers):
     monkeypatch.setattr(line_devices, "usable_cores", lambda: usable)

@@ -1,23 +1,32 @@
-"""A preset as a machine: costs by area of the input, and how memory is split for a strategy."""
+"""Boxes of the laboratory: presets, machines made of them, and one that was profiled."""
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from itertools import groupby
 
 import pytest
+from profiles import MB, kind_profile
+from pydantic import BaseModel
 
 from coe.board import rules
 from coe.config import parse_bytes
 from coe.errors import ConfigError
-from coe.inspector.settings import TooSmall
+from coe.inspector.profile import Fingerprint, Profile
+from coe.inspector.settings import DeviceMemory, TooSmall
 from coe.lab import preset
-from coe.lab.machine import Configuration, SimulatedMachine
+from coe.lab.machine import Configuration, ProfiledMachine, SimulatedMachine, machine_named
+from coe.lab.preset import FOLDER, Preset, SourcedFigure
+from coe.lab.simulated import contender, simulated_run
+from coe.lab.workloads.workload import synthetic
+from coe.profiler import profile_file
+from coe.profiler.site import ProfiledSite
+from coe.profiler.tune import Search, Setup
 from coe.scheduler.costs import Cost
 from coe.scheduler.plan import CacheSpec
 from coe.scheduler.strategies import strategy as named
+from coe.store.store import Store
 from coe.testing import rules_from
 
 BOARD = rules_from(
@@ -63,13 +72,8 @@ SMALL = rules_from(
 )
 
 
-MakeBox = Callable[[str], SimulatedMachine]
-
-
 @pytest.fixture
 def box(tmp_path):
-    """A machine whose device has so much memory."""
-
     def make(device):
         path = tmp_path / "box.yaml"
         path.write_text(BOX.replace("{DEVICE}", device), encoding="utf-8")
@@ -92,15 +96,22 @@ def plan_for(machine, strategy, configuration, board=BOARD):
     return machine.plan(board, machine.costs(board), named(strategy), configuration)
 
 
-# Costs
-
-
-def test_costs_grow_with_the_area_of_the_input_and_a_load_is_disk_opening_and_copy(box):
+def test_costs_of_loads_and_inputs_shares_of_memory_and_a_board_s_own_configuration(box):
     costs = box("1GB").costs(SMALL)
     plain = Cost(0.01, 0.005, 1.0 + 0.05 + 0.1, 10**8, 10**6, 4, copy_s=0.1)
     assert costs("gpu", "a") == plain
     assert costs("gpu", "wide") == replace(plain, per_image_s=0.04, activation_bytes=4 * 10**6)
     assert costs("cpu", "a") == replace(plain, load_s=1.05, copy_s=0.0)
+    made = plan_for(box("810MB"), "coserve", Configuration({"gpu": 2, "cpu": 1}, {"gpu": 0.75}), SMALL)
+    assert [(pool.capacity_bytes, pool.workspace_bytes) for pool in made.pools] == [
+        (400_000_000, 100_000_000),
+        (400_000_000, 100_000_000),
+        # Nothing is said of the CPU: what its largest batch of use needs.
+        (1_000_000_000, 8_000_000),
+    ]
+    machine = box("1GB")
+    assert machine.configuration("best", "b") == Configuration({"gpu": 2, "cpu": 1}, {"gpu": 0.5})
+    assert machine.configuration("best", "wide") == Configuration({"gpu": 3}, {})
 
 
 @pytest.mark.parametrize("name", preset.names())
@@ -127,15 +138,6 @@ def test_a_kind_a_configuration_or_a_device_that_there_is_not_is_said():
         plan_for(machine, "coserve", Configuration({"cuda": 1}, {}))
 
 
-# Configurations
-
-
-def test_a_board_may_have_a_configuration_of_its_own(box):
-    machine = box("1GB")
-    assert machine.configuration("best", "b") == Configuration({"gpu": 2, "cpu": 1}, {"gpu": 0.5})
-    assert machine.configuration("best", "wide") == Configuration({"gpu": 3}, {})
-
-
 @pytest.mark.parametrize(
     ("name", "executors"), [("numa-rtx3080ti", {"cuda": 3, "cpu": 1}), ("uma-m2", {"mps": 2, "cpu": 1})]
 )
@@ -143,9 +145,6 @@ def test_the_papers_casual_configuration(name, executors):
     found = machine_of(name).configuration("paper-default", "board_a")
     assert found.executors == executors
     assert found.expert_share == {next(iter(executors)): 0.75}
-
-
-# Plans
 
 
 @pytest.mark.parametrize(
@@ -196,16 +195,6 @@ def test_pools_fill_what_each_memory_has_and_no_more(strategy, name, configurati
         assert made.cache is None
 
 
-def test_a_share_says_how_much_holds_experts(box):
-    made = plan_for(box("810MB"), "coserve", Configuration({"gpu": 2, "cpu": 1}, {"gpu": 0.75}), SMALL)
-    assert [(pool.capacity_bytes, pool.workspace_bytes) for pool in made.pools] == [
-        (400_000_000, 100_000_000),
-        (400_000_000, 100_000_000),
-        # Nothing is said of the CPU: what its largest batch of use needs.
-        (1_000_000_000, 8_000_000),
-    ]
-
-
 def test_a_memory_under_one_expert_is_said_with_what_is_enough(box):
     def plan(device):
         return plan_for(box(device), "coserve", Configuration({"gpu": 2, "cpu": 1}, {}), SMALL)
@@ -219,3 +208,210 @@ def test_a_memory_under_one_expert_is_said_with_what_is_enough(box):
         plan(str(enough - (1 << 20) + 10**7))
     with pytest.raises(TooSmall, match=r"at least 100MiB in addition to what is reserved$"):
         plan_for(box("50MB"), "samba", Configuration({"gpu": 2}, {}), SMALL)  # one executor cannot be fewer
+
+
+GOOD = """\
+about: "a box"
+disk: [1GB/s, "made up"]
+memories:
+  host: {size: [1GB, "made up"], reserved: [100MB, "made up"]}
+kinds:
+  k: {input: [10, "made up"], weights: [100MB, "made up"], open_ms: [50, "made up"]}
+devices:
+  cpu:
+    memory: host
+    scaling: [[1.0, 1.5], "made up"]
+    kinds:
+      k:
+        per_image_ms: [10, "made up"]
+        base_ms: [5, "made up"]
+        activation: [1MB, "made up"]
+        max_batch: [4, "made up"]
+configurations:
+  best: {executors: [{cpu: 1}, "made up"], expert_share: [{cpu: 0.5}, "made up"]}
+"""
+
+BLOB = "{per_image_ms: [1, x], base_ms: [1, x], activation: [1MB, x], max_batch: [1, x], active: [1MB, x]}"
+
+
+@pytest.fixture
+def box_preset(tmp_path):
+    def write(text):
+        path = tmp_path / "box.yaml"
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+        return path
+
+    return write
+
+
+def figures(part):
+    if isinstance(part, SourcedFigure):
+        return [part]
+    if isinstance(part, BaseModel):
+        part = {name: getattr(part, name) for name in type(part).model_fields}
+    return [figure for one in part.values() for figure in figures(one)] if isinstance(part, dict) else []
+
+
+@pytest.mark.parametrize("name", preset.names())
+def test_each_box_that_ships_can_be_read_and_says_where_its_figures_come_from(name):
+    found = preset.load(name)
+    assert {"best", "paper-default"} <= set(found.configurations)
+    assert {"resnet101", "yolov5m", "yolov5l"} <= set(found.kinds)
+    for device, spec in found.devices.items():
+        assert set(spec.kinds) == set(found.kinds), f"{device} has no cost for some kind"
+        assert spec.scaling.value[0] == 1.0
+    all_of_them = figures(found)
+    assert len(all_of_them) > 20
+    for figure in all_of_them:
+        assert len(figure.source.strip()) >= len("assumed"), f"{figure} does not say where it comes from"
+
+
+def test_the_papers_boxes_have_its_figures_and_a_file_of_another_box_can_be_named(box_preset):
+    numa, uma = preset.load("numa-rtx3080ti"), preset.load("uma-m2")
+    assert (numa.memories["device"].size.value, numa.memories["host"].size.value) == (12 * 10**9, 16 * 10**9)
+    assert numa.disk.value == 530 * 10**6
+    assert uma.disk.value == 3000 * 10**6
+    assert [memory.size.value for memory in uma.memories.values()] == [24 * 10**9]
+    assert all(device.lane is None for device in uma.devices.values())
+    found = preset.load(str(box_preset(GOOD)))
+    assert isinstance(found, Preset)
+    assert found.kinds["k"].weights.value == 100 * 10**6
+    assert found.configurations["best"].shares() == {"cpu": 0.5}
+
+
+@pytest.mark.parametrize("stride", [8, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_source_is_not_to_be_left_out_anywhere(box_preset, stride):
+    """Take the source away from every figure in turn, or from some."""
+    lines = (FOLDER / "numa-rtx3080ti.yaml").read_text(encoding="utf-8").splitlines()
+    told = [number for number, line in enumerate(lines) if line.rstrip().endswith('"]')]
+    assert len(told) > 20
+    for number in told[::stride]:
+        head, _, _ = lines[number].rpartition(', "')
+        damaged = box_preset("\n".join([*lines[:number], f"{head}]", *lines[number + 1 :]]))
+        with pytest.raises(ConfigError, match=r"a figure is written \[value, source\]"):
+            preset.load(str(damaged))
+
+
+HOST, HOTS, INACTIVE = "    memory: host", "    memory: hots", BLOB.replace(", active: [1MB, x]", "")
+
+
+def with_blob(blob):
+    return HOST + "\n    blobs: {k: {q8: " + blob + "}}"
+
+
+COST = "devices.cpu.kinds.k"
+BAD = {
+    "a figure without a source": ("base_ms: [5, ", "base_ms: [5] #", f"{COST}.base_ms: a figure is written"),
+    "a figure with an empty source": ('reserved: [100MB, "made up"]', 'reserved: [100MB, ""]', "reserved.source: "),
+    "a plain number": ('base_ms: [5, "made up"]', "base_ms: 5", f"{COST}.base_ms: a figure is written"),
+    "a missing cost": ('        base_ms: [5, "made up"]\n', "", f"{COST}.base_ms' is missing"),
+    "an unknown key": (HOST, f"{HOST}\n    clock: 3", "'clock' is not a key of 'devices.cpu'; known: blob_copy, "),
+    "an unknown key at the top": ("about:", "abuot: x\nabout:", "'abuot' is not a key; did you mean 'about'?"),
+    "a unit that there is not": ("1GB/s", "1GB/h", "disk: '1GB/h' "),
+    "bytes in no unit of bytes": ("size: [1GB,", "size: [1Gflop,", "memories.host.size: '1Gflop' "),
+    "no bytes": ("weights: [100MB,", "weights: [-3,", "kinds.k.weights: '-3' "),
+    "time that is not a number": ("[5, ", "[.nan, ", f"{COST}.base_ms: "),
+    "time that is below nothing": ("[5, ", "[-1, ", f"{COST}.base_ms: "),
+    "a batch of nothing": ("max_batch: [4,", "max_batch: [0,", f"{COST}.max_batch: "),
+    "two that are thrice as fast": ("[1.0, 1.5]", "[1.0, 3.0]", "devices.cpu.scaling: "),
+    "no speed at all": ("[1.0, 1.5]", "[]", "'devices.cpu.scaling' needs 1 "),
+    "a speed of nothing": ("[1.0, 1.5]", "[0.0]", "devices.cpu.scaling.0: "),
+    "a memory that there is not": ("memory: host", "memory: hots", "devices.cpu.memory: no memory 'hots'"),
+    "a device that there is not": ("{cpu: 1}", "{gpu: 1}", "configurations.best: no device 'gpu'"),
+    "a share of a device that there is not": ("{cpu: 0.5}", "{gpu: 0.5}", "configurations.best: no device 'gpu'"),
+    "more than all of the memory": ("{cpu: 0.5}", "{cpu: 1.5}", "configurations.best.expert_share.cpu: "),
+    "no executors": ("{cpu: 1}", "{}", "'configurations.best.executors' needs 1 "),
+    "too many executors": ("{cpu: 1}", "{cpu: 1000}", "configurations.best.executors.cpu: "),
+    "all of a memory reserved": ("[100MB, ", "[1GB, ", "memories.host: "),
+    "the cost of a kind that there is not": ("      k:\n", "      q:\n", "devices.cpu.kinds: 'q' "),
+    "blobs of a kind that there is not": (HOST, f"{HOST}\n    blobs: {{q: {{}}}}", "cpu.blobs: 'q' "),
+    "a variant without a size": (HOST, with_blob(BLOB), "kinds.k.blobs: no size of 'q8', which cpu"),
+    "a variant without running weights": (HOST, with_blob(INACTIVE), "blobs.k.q8.active' is missing"),
+    "two faults": (f"{HOST}\n    scaling: [[1.0, 1.5]", f"{HOTS}\n    scaling: [[1.0, 3.0]", "no memory 'hots'; "),
+    "a file of nothing": (GOOD, "", "about, disk, memories, "),
+    "a list": (GOOD, "- about\n- disk\n", "about, disk, "),
+    "a word": (GOOD, "a box", "about, disk, "),
+    "no YAML": (GOOD, "about: [1, 2\ndisk: 5", "line 2: "),
+    "code": (GOOD, "about: !!python/object/apply:os.getcwd []", "constructor"),
+    "too deep": (GOOD, "[" * 1100, ""),
+    "a zero": (GOOD, "about: x\x00", ""),
+    "bytes that are no text": (GOOD, "about: \udcff\udcfe", ""),
+    "no devices": (GOOD[GOOD.index("devices:") :], "devices: {}\nconfigurations: {}", "'devices' needs 1 "),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "said"), BAD.values(), ids=BAD)
+def test_what_is_wrong_is_said_with_file_and_place(box_preset, old, new, said):
+    assert old in GOOD
+    path = box_preset(GOOD.replace(old, new, 1))
+    with pytest.raises(ConfigError) as caught:
+        preset.load(str(path))
+    sentence = str(caught.value)
+    assert sentence.startswith(f"{path}: ")
+    assert said in sentence
+    assert "\n" not in sentence
+
+
+@pytest.mark.parametrize("name", ["uma-m3", "", "box.yaml", "a" * 300, "a\0b", "../presets"])
+def test_a_box_that_is_not_there_lists_those_that_are(name):
+    with pytest.raises(ConfigError, match="numa-rtx3080ti, uma-m2"):
+        preset.load(name)
+
+
+@pytest.fixture
+def board(tmp_path):
+    lines = ["board: b", "experts:"]
+    lines += [f"  e{i}: {{kind: k, labels: [ok, bad], input: 8, reject: [bad]}}" for i in range(30)]
+    lines += ["components:"] + [f"  C{i}: {{count: {30 - i}, inspect: e{i}}}" for i in range(30)]
+    path = tmp_path / "b.yaml"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return rules.load(path)
+
+
+def searched(board, store):
+    """A search on two cores, for one executor of both or two of one each."""
+    here = Fingerprint(cpu="c", cores=2, memory_bytes=1 << 30, gpu=None, driver=None, libraries={})
+    scaling = {"cpu": {1: (1.0, 1.8), 2: (1.0,)}}
+    known = {("cpu", number): DeviceMemory(None, 0, 0) for number in (1, 2)}
+    kinds = tuple(kind_profile(threads, decode_s=0.002) for threads in (1, 2))  # a second thread brings nothing
+    site = ProfiledSite(board, Store(store), (), 150 * MB, looked_at=known)
+    return Search(site, Profile(made="now", machine=here, kinds=kinds, scaling=scaling), 2, [2, 1], 300)
+
+
+def stored(search, place, executors=2):
+    """Write the profile that a search with so many executors ends with; return its configuration and throughput."""
+    best = search.choose({"cpu": executors})[0]
+    profile_file.save(search.profile.model_copy(update={"boards": {best.board: best}}), place)
+    return Setup(search, best.chosen.executors), best.chosen.images_per_s
+
+
+@pytest.mark.parametrize("executors", [1, 2])
+def test_a_profile_simulates_what_its_search_did(board, tmp_path, executors):
+    place = tmp_path / "profile.json"
+    setup, speed = stored(searched(board, tmp_path / "store"), place, executors)
+    assert setup.executors == {"cpu": executors}
+    machine = ProfiledMachine(place, board)
+    costs = machine.costs(board)
+    assert all(costs("cpu", expert) == setup.costs("cpu", expert) for expert in board.experts)
+    best = contender("late-binding")
+    plan = machine.plan(board, costs, best.strategy, machine.configuration("best", "b"))
+    workspace = machine.board.chosen.workspace_bytes["cpu"]
+    pools = setup.plan({"cpu": workspace}).pools
+    assert [pool.capacity_bytes for pool in plan.pools] == [pool.capacity_bytes for pool in pools]
+    assert all(abs(pool.workspace_bytes - workspace) <= 1 for pool in plan.pools)
+    run = simulated_run(machine, synthetic(board, task="b", requests=300, every_s=0), best, bounded=False)
+    assert run.images_per_s == pytest.approx(speed, rel=0.02)
+    assert machine.configuration("paper-default", "b").expert_share == {"cpu": 0.75}
+
+
+def test_a_profile_of_another_board_or_version_of_it_is_refused(board, tmp_path):
+    place = tmp_path / "profile.json"
+    stored(searched(board, tmp_path / "store"), place)
+    for change in (("count: 30", "count: 31"), ("board: b", "board: other")):
+        (other := tmp_path / "other.yaml").write_text(board.path.read_text().replace(*change), encoding="utf-8")
+        with pytest.raises(ConfigError):
+            ProfiledMachine(place, rules.load(other))
+    with pytest.raises(ConfigError):
+        machine_named(str(place), [board, rules.load(other)])
+    with pytest.raises(ConfigError):
+        ProfiledMachine(place, board).configuration("prepared", "b")

@@ -1,21 +1,31 @@
-"""What every policy keeps to, whoever wrote it: each that an installed package offers is taken up by itself."""
+"""Policies: what they rank, what they must not change, who brings them, and the order of dependencies."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lines import board
 
-from coe.core import Request, Stage
+from coe.board.graph import ExpertGraph
+from coe.core import Expert, Request, Stage
 from coe.errors import ConfigError
+from coe.lab.bound import belady_switches
 from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog
-from coe.scheduler.costs import Cost
+from coe.scheduler.costs import Cost, CostTable
+from coe.scheduler.demand import Demand
 from coe.scheduler.events import Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
-from coe.scheduler.policies.base import Assign, Eviction, Need, Prefetch, Select
-from coe.scheduler.policies.coserve import COSERVE
-from coe.scheduler.strategies import LATE_BINDING, Strategy, strategy
+from coe.scheduler.policies.base import Assign, Eviction, Need, Prefetch, Select, World
+from coe.scheduler.policies.coserve import COSERVE, Dependency
+from coe.scheduler.pool import ModelPool, State
+from coe.scheduler.strategies import LATE_BINDING, Strategy, names, present_name, strategy
 from coe.testing import VirtualLine, pools_of
 
 ALL = [(family, name) for family in policies.FAMILIES for name in policies.names(family)]
@@ -65,7 +75,6 @@ def controller(rules, family, name):
 
 
 def picture(controller):
-    """Everything that a policy could have changed."""
     return [
         [
             executor.backlog.pending_s,
@@ -80,7 +89,6 @@ def picture(controller):
 
 
 def made_for(family, name, world):
-    """Make a policy that knows the world, as the controller does."""
     policy = policies.make(family, name)
     if family in ("select", "prefetch"):
         policy.watch(world)
@@ -96,7 +104,6 @@ def introduced(policy, pool, world):
 
 
 def lazy(ranking):
-    """Prove that a ranking is lazy, or a copy: it may be broken off."""
     assert isinstance(ranking, Iterator)
     return ranking
 
@@ -305,3 +312,162 @@ def test_what_is_no_such_policy_is_refused(policy, words):
     with pytest.raises(ConfigError) as caught:
         Strategy("mine", eviction=policy)
     assert [word for word in words if word not in str(caught.value)] == []
+
+
+HASTY = replace(COSERVE, name="hasty")
+"""A user's strategy, which lies in no package of ours."""
+RUN = """
+import sys
+from coe.cli.start import bench
+ended = []
+for name in ("coserve", "theirs"):
+    sys.argv[1:] = ["sim", "--task", "A1", "--images", "3", "--strategy", name]
+    try:
+        bench()
+    except SystemExit as end:
+        ended.append(f"{name} {end.code or 0}")
+print(*ended, "torch" in sys.modules, sep=", ")
+"""
+PATH = f"{__name__}:HASTY"
+
+
+@pytest.mark.parametrize("name", ["late-binding", "line", "coe.scheduler.strategies:LATE_BINDING"])
+def test_ours_is_found_by_each_of_its_names(name):
+    found = strategy(name)
+    assert replace(found, name="late-binding") == LATE_BINDING
+    assert strategy(found.name) == found
+
+
+def test_one_of_a_user_or_of_a_package_is_found_and_named():
+    assert strategy(PATH) == replace(HASTY, name=PATH)
+    assert strategy(HASTY) is HASTY
+    assert {"late-binding", "coserve", "samba", "narrow-minded"} <= set(names())
+    assert strategy("narrow-minded").name == "narrow-minded"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("coserv", ["'coserv'", "did you mean", "'coserve'"]),
+        ("", ["''", "package.module:NAME"]),
+        ("no_such_package:FAST", ["no_such_package:FAST", "No module named", "PYTHONPATH"]),
+        (f"{__name__}:NOBODY", ["NOBODY"]),
+        (f"{__name__}:PATH", [PATH, "coe.scheduler.strategies.Strategy"]),
+        ("a-b:C", ["'a-b:C'", "package.module:NAME"]),
+        (3, ["strategy=3"]),
+        (None, ["strategy=None"]),
+    ],
+)
+def test_what_is_no_strategy_is_refused_in_one_sentence(name, words):
+    with pytest.raises(ConfigError) as refused:
+        strategy(name)
+    assert [word for word in words if word not in str(refused.value)] == []
+
+
+@pytest.mark.parametrize(
+    ("former", "present"),
+    [("line", "late-binding"), ("line-usual", "late-binding-usual"), ("linear", "linear"), ("samba", "samba")],
+)
+def test_names_in_files_of_earlier_versions_are_known(former, present):
+    assert present_name(former) == present
+
+
+def test_a_package_that_cannot_be_imported_ends_no_run_without_its_strategy(tmp_path):
+    (tmp_path / "theirs-1.dist-info").mkdir()
+    (tmp_path / "theirs-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    (tmp_path / "theirs-1.dist-info" / "entry_points.txt").write_text("[coe.strategies]\ntheirs = theirs:NONE\n")
+    (tmp_path / "theirs.py").write_text("raise RuntimeError('no licence')\n")
+    said = subprocess.run(
+        [sys.executable, "-c", RUN], env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert said.stdout.splitlines()[-1] == "coserve 0, theirs 2, False", "a simulation starts without torch"
+    assert said.stderr.count("no licence") == 1
+
+
+NAMES = [f"e{index}" for index in range(8)]
+
+
+def sorted_anew(pool, graph, first):
+    ready = list(pool.by_arrival())
+    waiting = [expert for expert in ready if graph.waits_for_others(expert)]
+    orphans = [expert for expert in waiting if not any(before in pool for before in graph.predecessors(expert))]
+    assert not first & set(orphans)
+    others = [expert for expert in ready if expert not in orphans]
+    return sorted(orphans, key=lambda e: (-pool.size(e), graph.probability(e), e)) + sorted(
+        others, key=lambda e: (graph.probability(e), e)
+    )
+
+
+edges = st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)).filter(lambda edge: edge[0] < edge[1]), max_size=14)
+
+
+@given(
+    edges=edges,
+    shares=st.lists(st.sampled_from([0.0, 0.1, 0.1, 0.5]), min_size=8, max_size=8),
+    sizes=st.lists(st.integers(1, 4), min_size=8, max_size=8),
+    first=st.sets(st.sampled_from(NAMES)),
+    steps=st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from((True, True, False))), min_size=40, max_size=60),
+)
+def test_the_kept_ranking_is_the_sorted_one(edges, shares, sizes, first, steps):
+    graph = ExpertGraph(
+        [Expert(name, "k", ("ok",), 8, name) for name in NAMES],
+        [(NAMES[a], NAMES[b]) for a, b in edges],
+        dict(zip(NAMES, shares, strict=True)),
+        first,
+    )
+    size = dict(zip(NAMES, sizes, strict=True))
+    costs = CostTable({("cpu", name): Cost(1, 1, 1, size[name], 1) for name in NAMES})
+    world = World(graph, costs, {}, Demand({}, {}), {})
+    pool, policy = ModelPool(PoolSpec("cpu0", "cpu", 20, 0)), Dependency()
+    policy.watch(pool, world)
+    pool.tell(policy)
+    for name, forth in steps:
+        match pool.state(name), forth:
+            case None, _ if not pool.missing_bytes(size[name]):
+                pool.plan(name, size[name], Why.DEMAND)
+            case State.PLANNED, True:
+                pool.reserve(name)
+            case State.PLANNED, False:
+                pool.cancel(name)
+            case State.LOADING, True:
+                pool.commit(name)
+            case State.LOADING, False:
+                pool.abandon(name)
+            case State.READY, _:
+                pool.leave(name)
+            case State.LEAVING, _:
+                pool.release(name)
+        ranked = [name for name in policy.rank(pool, world, 0.0) if pool.state(name) is State.READY]
+        assert ranked == sorted_anew(pool, graph, first)
+        pool.check()
+
+
+def switches(stages, room, resident="", sizes=None):
+    return belady_switches(list(stages), sizes or dict.fromkeys("abcd", 1), room, list(resident))
+
+
+def test_the_expert_whose_next_stage_is_furthest_off_leaves():
+    assert switches("abcab", 2) == 4
+    assert switches("abcabc", 3) == 3
+    assert switches("abab", 2, resident="ab") == 0
+    assert switches("abca", 2, resident="bc") == 2
+    assert switches("abcbc", 2) == 3, "who is needed no more leaves first"
+    assert switches("abcab", 3, sizes={"a": 1, "b": 1, "c": 2}) == 4, "a large one takes the room of two"
+
+
+@given(st.text("abcd", max_size=9), st.integers(1, 3), st.text("abcd", max_size=3))
+def test_no_choice_of_who_leaves_switches_less(stages, room, first):
+    resident = frozenset(list(dict.fromkeys(first))[:room])
+
+    @cache
+    def least(at, here):
+        if at == len(stages):
+            return 0
+        if stages[at] in here:
+            return least(at + 1, here)
+        if len(here) < room:
+            return 1 + least(at + 1, here | {stages[at]})
+        return 1 + min(least(at + 1, here - {leaving} | {stages[at]}) for leaving in here)
+
+    assert switches(stages, room, "".join(sorted(resident))) == least(0, resident)

@@ -52,9 +52,6 @@ def test_sizes_that_were_not_timed_are_foretold(base_s, each_s, seed):
         assert found.per_image_s * n + found.base_s == pytest.approx(base_s + each_s * n, rel=0.1)
 
 
-# Several executors at once
-
-
 EXPERT = Expert("e", "narrow", ("ok", "bad"), 32, "t/e")
 
 
@@ -166,9 +163,6 @@ def test_usage_is_that_of_the_images_that_could_be_read(monkeypatch):
     assert usage == {"a": 1.0, "j": pytest.approx(1 / 3)}
     without = confirmed(Site({1: 10.0, 2: 5.0}, pictures=False), monkeypatch).usage
     assert [row.by_images for row in without] == [None, None]
-
-
-# Whether other programs disturb a measurement, by given figures
 
 
 def times(at_s, cores_s, own_s, others=None, began_s=1.0):

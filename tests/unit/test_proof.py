@@ -1,17 +1,29 @@
-"""Held-out figures: three parts, bounds, and experts that are no better than one answer for all."""
+"""What proves that an expert learned something, and what is told of its rates."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from exams import exam
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lamp import STATED, lamp, picture
 from narrow import Narrow
 from PIL import Image
 
+from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import ConfigError
-from coe.helpers.rates import Rate
+from coe.helpers.rates import (
+    Rate,
+    extreme_deviation,
+    extreme_factor,
+    prediction_factor,
+    tolerance_factor,
+    trials_needed,
+)
 from coe.inspector import weights_used
 from coe.pictures.photographs import Purpose
 from coe.results.summary import RunFigures, summarise
@@ -174,7 +186,6 @@ def test_a_board_says_which_of_its_experts_are_unproven(tmp_path):
     assert "11 pixels" in narrow
     enough = few.model_copy(update={"metrics": {"in_doubt": 0.0, "smallest_px": 9.0, "shorter_px": 32.0}})
     assert weights_used.warnings(board, {"b/proven": enough}) == ()
-
     figures = RunFigures("b", warnings=told)
     assert summarise([], figures).to_json()["warnings"] == list(told)
     again = RunFigures("b", answered=1, warnings=("another",)).after(figures)
@@ -192,3 +203,190 @@ def test_how_narrow_pictures_are_is_measured_and_labels_that_are_never_told_righ
     (told,) = classifier_train.HeldAnswers(truth, said, 0.0).unseen_labels(("a", "b", "c", "d"))
     assert "2 of 'a', 3 of 'c'" in told
     assert not [*classifier_train.HeldAnswers(truth, truth, 0.0).unseen_labels(("a", "b", "c"))]
+
+
+RULES = """board: b
+experts:
+  lamp: {kind: onnx, labels: [dark, bright], input: 32, reject: [dark]}
+components:
+  strict: {count: 1, inspect: lamp, min_score: 0.9}
+  plain: {count: 1, inspect: lamp}
+  other: {count: 1, inspect: lamp}
+"""
+
+
+@pytest.fixture
+def board(tmp_path, call):
+    (tmp_path / "b.yaml").write_text(RULES)
+    lamp(tmp_path / "lamp.onnx")
+    options = ("--kind", "onnx", "--input", "32", "--labels", "dark,bright", *STATED, "--no-prepare")
+    words = ("import", "b/lamp", tmp_path / "lamp.onnx", *options, "--store", tmp_path / "store")
+    said = call(*words, command=experts_command)
+    assert said.status == 0, said.err
+    return tmp_path / "b.yaml"
+
+
+@pytest.fixture
+def evaluate(board, tmp_path, call):
+    def run(*options):
+        arguments = (board, "--images", tmp_path / "labelled", "--store", tmp_path / "store", *options)
+        return call("evaluate", *arguments, command=experts_command)
+
+    return run
+
+
+def rows(out):
+    return [line.split() for line in out.splitlines() if line.startswith("lamp ") and "%" in line]
+
+
+def test_rates_are_told_by_expert_and_component_with_their_bounds(evaluate, tmp_path):
+    folder = tmp_path / "labelled" / "lamp"
+    for level in (10, 20, 30):
+        picture(folder / "dark" / f"{level}.png", level)
+    picture(folder / "dark" / "escape.png", 230)
+    for level in (200, 210, 220, 235, 240):
+        picture(folder / "bright" / f"{level}.png", level)
+    picture(folder / "bright" / "faint.png", 150)  # bright, and not sure enough for `strict`
+    picture(folder / "bright" / "called.png", 20)
+    said = evaluate("--report", tmp_path / "page.html")
+    assert said.status == 1, said.err
+    assert "lamp/bright/called.png = lamp/dark/20.png" in said.words, "they contradict each other"
+    assert "lamp: 9 of 11 as labelled" in said.out
+    strict, plain = rows(said.out)
+    assert strict == ["lamp", "strict", "9", "of", "11", "1", "of", "4", "75.14%", "2", "of", "7", "65.87%"]
+    assert plain == ["lamp", "plain,", "other", "9", "of", "11", "1", "of", "4", "75.14%", "1", "of", "7", "52.07%"]
+    assert "lamp/dark/escape.png: expected dark, said bright: an escape" in said.out
+    assert "lamp/bright/called.png: expected bright, said dark: a false call" in said.out
+    assert "lamp/bright/faint.png: expected bright, said bright: a false call" in said.out
+    assert "for defects like those in the pictures" in said.out
+    page = (tmp_path / "page.html").read_text()
+    for words in ("for defects like those", "1 of 4", "2 of 7", "lamp/dark/escape.png", "an escape", "data:image/jpeg"):
+        assert words in page
+    assert "lamp/dark/10.png" not in page
+
+
+def test_the_report_shows_escapes_of_all_experts_first(evaluate, board, tmp_path):
+    more = "  also: {kind: onnx, labels: [dark, bright], input: 32, reject: [dark], weights: b/lamp}\ncomponents:\n"
+    board.write_text(RULES.replace("components:\n", more) + "  last: {count: 1, inspect: also}\n")
+    picture(tmp_path / "labelled/also/bright/called.png", 20)
+    picture(tmp_path / "labelled/lamp/dark/escape.png", 230)
+    assert evaluate("--report", tmp_path / "page.html").status == 1
+    page = (tmp_path / "page.html").read_text()
+    assert 0 < page.index("lamp/dark/escape.png") < page.index("also/bright/called.png")
+
+
+def test_a_picture_that_cannot_be_read_is_no_success_and_weights_that_do_not_fit_are_refused(evaluate, tmp_path, board):
+    picture(tmp_path / "labelled/lamp/dark/a.png", 5)
+    assert evaluate("--report", tmp_path / "page.html").status == 0
+    assert "every picture is judged as it is labelled" in (tmp_path / "page.html").read_text()
+    (tmp_path / "labelled/lamp/dark/b.png").write_bytes(b"no picture")
+    said = evaluate("--report", tmp_path / "page.html")
+    assert (said.status, "not judged: lamp/dark/b.png" in said.words) == (3, True)
+    assert "1 of 1 as labelled" in said.out
+    assert "lamp" in (tmp_path / "page.html").read_text()
+    picture(tmp_path / "labelled/lamp/dark/a.png", 5)
+    board.write_text(RULES.replace("[dark, bright]", "[dark, bright, blue]"))
+    said = evaluate()
+    assert (said.status, "its weights 'b/lamp' are" in said.words) == (2, True)
+
+
+def test_labels_and_experts_of_no_board_are_refused(evaluate, board, tmp_path, call):
+    picture(tmp_path / "labelled/lamp/none/a.png", 5)
+    said = evaluate()
+    assert (said.status, "it is no detector" in said.words) == (2, True)
+    arguments = ("--images", tmp_path / "labelled", "--escapes", "0.5", "--store", tmp_path / "store")
+    said = call("calibrate", board, *arguments, command=experts_command)
+    assert (said.status, "it is no detector" in said.words) == (1, True)
+    picture(tmp_path / "labelled/lump/dark/a.png", 5)
+    assert evaluate().status == 2
+
+
+def test_pictures_that_the_expert_learned_from_are_refused(tmp_path, call):
+    for label, level in (("ok", 200), ("bad", 20)):
+        for number in range(3):
+            picture(tmp_path / "learned" / label / f"{number}.png", level + number)
+    (tmp_path / "b.yaml").write_text(RULES.replace("onnx", "narrow").replace("dark", "bad").replace("bright", "ok"))
+    store = ("--store", tmp_path / "store")
+    options = ("--kind", "narrow", "--input", "32", "--labels", "bad,ok", "--epochs", "1", "--no-prepare")
+    said = call("train", "b/lamp", "--data", tmp_path / "learned", *options, *store, command=experts_command)
+    assert said.status == 0, said.err
+    picture(tmp_path / "labelled/lamp/ok/another-name.png", 201)
+    picture(tmp_path / "labelled/lamp/ok/new.png", 190)
+    images = ("--images", tmp_path / "labelled", *store)
+    said = call("evaluate", tmp_path / "b.yaml", *images, command=experts_command)
+    assert (said.status, "lamp/ok/another-name.png" in said.words, "as labelled" in said.out) == (2, True, False)
+    (tmp_path / "labelled/lamp/ok/another-name.png").unlink()
+    assert call("evaluate", tmp_path / "b.yaml", *images, command=experts_command).status in (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("events", "trials", "lower", "upper"),
+    [
+        (0, 10, 0.0, 0.2589),
+        (1, 10, 0.0051, 0.3942),
+        (5, 10, 0.2224, 0.7776),
+        (10, 10, 0.7411, 1.0),
+        (3, 400, 0.0020, 0.0193),
+    ],
+)
+def test_the_bounds_of_clopper_and_pearson(events, trials, lower, upper):
+    assert Rate(events, trials).lower() == pytest.approx(lower, abs=1e-4)
+    assert [Rate(events, trials).is_above(share) for share in (0.05, 0.1, 0.5)] == [
+        Rate(events, trials).lower() > share for share in (0.05, 0.1, 0.5)
+    ]
+    assert Rate(events, trials).upper() == pytest.approx(upper, abs=1e-4)
+    assert str(Rate(events, trials)).startswith(f"{events} of {trials}, at most ")
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 60), st.data())
+def test_a_bound_lies_on_its_side_of_the_share_and_grows_with_the_events(trials, data):
+    events = data.draw(st.integers(0, trials - 1))
+    rate, more = Rate(events, trials), Rate(events + 1, trials)
+    assert rate.lower() <= rate.share <= rate.upper() <= more.upper()
+    assert rate.upper(0.9) <= rate.upper(0.99)
+
+
+@given(st.floats(0.001, 0.5), st.floats(0.5, 0.999))
+def test_so_many_trials_without_an_event_prove_a_rate_and_fewer_do_not(rate, confidence):
+    number = trials_needed(rate, confidence)
+    assert Rate(0, number).upper(confidence) <= rate * (1 + 1e-9)
+    assert number == 1 or Rate(0, number - 1).upper(confidence) > rate * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "factor"),
+    [(3, 0.05, 7.656), (10, 0.05, 2.911), (10, 0.01, 3.981), (50, 0.05, 2.065), (100, 0.01, 2.684)],
+)
+def test_tolerance_factors_of_the_tables(count, share, factor):
+    assert tolerance_factor(count, share) == pytest.approx(factor, abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("count", "more", "factor"), [(3, 0, 3.372), (10, 0, 1.923), (20, 0, 1.772), (10, 10, 1.729 * 1.1**0.5)]
+)
+def test_prediction_factors_are_quantiles_of_t_widened_by_the_mean(count, more, factor):
+    """A deviation that is known from `more` values needs a smaller factor."""
+    assert prediction_factor(count, 0.05, more) == pytest.approx(factor, abs=6e-4)
+
+
+@pytest.mark.parametrize(("count", "more", "factor"), [(10, 0, 2.266), (20, 0, 2.050), (20, 5, 1.991), (400, 0, 1.866)])
+def test_extremes_need_a_larger_factor(count, more, factor):
+    # From 200,000 and 60,000 samples of further values; the last from the quantile, (0.5772 + log(-log 0.95)) / 1.2825.
+    assert extreme_factor(count, 0.05, more) == pytest.approx(factor, abs=0.02)
+    assert extreme_factor(1, 0.05, 5) > extreme_factor(2, 0.05, 5), "one value, whose deviation is known from others"
+
+
+def test_one_odd_value_widens_the_deviation_of_extremes_less_than_that_of_the_values():
+    usual = -np.log(-np.log((np.arange(1000) + 0.5) / 1000))
+    assert extreme_deviation(usual) == pytest.approx(math.pi / 6**0.5, rel=0.01)
+    few = usual[25::50]
+    odd = np.append(few, 12.0)
+    assert extreme_deviation(odd) / extreme_deviation(few) < 0.8 * odd.std(ddof=1) / few.std(ddof=1)
+
+
+@given(st.integers(1, 10_000_000), st.sampled_from([0.9, 0.95, 0.975, 0.99]))
+def test_bounds_are_those_of_the_formula_where_it_has_one(trials, confidence):
+    # No event: (1 - p)^n = 1 - confidence. All events but one: 1 - p^n = 1 - confidence.
+    assert Rate(0, trials).upper(confidence) == pytest.approx(-math.expm1(math.log1p(-confidence) / trials), rel=1e-9)
+    assert Rate(trials - 1, trials).upper(confidence) == pytest.approx(confidence ** (1 / trials), rel=1e-9)

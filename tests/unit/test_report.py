@@ -161,13 +161,20 @@ def test_a_card_shows_the_chain_and_the_boxes(tmp_path):
     assert page.all("img")[0]["alt"] == "NG: R0402 R1 SN1"
 
 
-def test_a_card_numbers_many_boxes_and_leaves_out_what_cannot_be_drawn(tmp_path):
+def test_a_card_numbers_many_boxes_leaves_out_what_cannot_be_drawn_and_has_a_small_picture(tmp_path):
     boxes = [Box("bridge", 0.5 + n / 100, (n * 9, 5, n * 9 + 8, 20)) for n in range(8)]
     page = render(tmp_path, [result("a", NG, boxes=boxes)])[1]
     assert "1 bridge 0.57 2 bridge 0.56" in page.text
     boxes = [Box("x", math.nan, (0, 0, math.nan, 1)), Box("y", 0.5, (10, 10, 5, 5)), Box("z", 0.5, (0, 0, math.inf, 9))]
     page = render(tmp_path, [result("a", NG, boxes=boxes)])[1]
     assert page.all("rect", class_="line") == []
+    page = render(tmp_path, [result("a", NG)], lambda _: np.zeros((3000, 1500, 3), np.uint8))[1]
+    address = str(page.all("img")[0]["src"])
+    picture = Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2])))
+    assert (picture.format, picture.size) == ("JPEG", (240, 480))
+    assert page.all("svg", viewbox="0 0 1500 3000") == []  # no boxes, no drawing
+    page = render(tmp_path, [result("a", NG)], lambda _: np.zeros((8, 9000, 3), np.uint8))[1]
+    assert len(page.all("img")) == 1
 
 
 @pytest.mark.parametrize("error", [ImageError("gone"), OSError("gone"), KeyError("gone")])
@@ -241,16 +248,6 @@ def test_the_gallery_and_the_lists_have_stated_limits(tmp_path):
     assert len(text) < 2_000_000
 
 
-def test_thumbnails_are_small_of_extreme_shapes_too(tmp_path):
-    page = render(tmp_path, [result("a", NG)], lambda _: np.zeros((3000, 1500, 3), np.uint8))[1]
-    address = str(page.all("img")[0]["src"])
-    picture = Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2])))
-    assert (picture.format, picture.size) == ("JPEG", (240, 480))
-    assert page.all("svg", viewbox="0 0 1500 3000") == []  # no boxes, no drawing
-    page = render(tmp_path, [result("a", NG)], lambda _: np.zeros((8, 9000, 3), np.uint8))[1]
-    assert len(page.all("img")) == 1
-
-
 def test_a_run_of_nothing_with_nothing_wrong_or_that_is_not_complete_says_so(tmp_path):
     page = render(tmp_path, [result("a"), result("b")])[1]
     assert "All 2 images are OK." in page.text
@@ -321,10 +318,19 @@ def test_an_image_stands_beside_its_reference_and_their_difference(tmp_path):
     assert page.words.count("The reference is not shown: is damaged.") == 1
 
 
-def test_a_doubt_stands_with_its_finding(tmp_path):
+def test_a_doubt_stands_with_its_finding_and_boards_of_two_products_are_told_apart(tmp_path):
     doubtful = Finding("d", "fp32", "none", 1.0, doubt="it does not fit its <reference>")
     results = [Result(Request(0, "U1", "a"), REVIEW, (doubtful,), 0.1)]
     assert "it does not fit its &lt;reference&gt;" in render(tmp_path, results)[0]
+    both = [result("x", NG), result("y", OK), result("z", NG)]
+    names = ["a", "b", "b"]
+    _, page = render(
+        tmp_path,
+        [replace(one, request=replace(one.request, board=name)) for one, name in zip(both, names, strict=True)],
+    )
+    assert "0 of 2 boards passed" in page.text
+    assert "Board a/SN1 · x" in page.text
+    assert {card["data-component"] for card in page.all("figure")} == {"a/R0402", "b/R0402"}
 
 
 def test_a_heat_map_lies_over_its_image_and_is_kept_in_the_line_that_is_damaged_with_it(tmp_path):
@@ -340,20 +346,7 @@ def test_a_heat_map_lies_over_its_image_and_is_kept_in_the_line_that_is_damaged_
     red, green = shown[:, :, 0].astype(int), shown[:, :, 1].astype(int)
     assert (red - green)[30, 50] > 100
     assert abs(red - green)[70, 10] < 10
-
     line = json.loads(to_line(results[0]))
     line["findings"][0]["heat"] = {"rows": 2, "columns": 2, "values": "AAAA"}
     with pytest.raises(ValueError, match="3 values"):
         from_line(json.dumps(line).encode(), 0)
-
-
-def test_boards_of_two_products_are_told_apart(tmp_path):
-    both = [result("x", NG), result("y", OK), result("z", NG)]
-    names = ["a", "b", "b"]
-    _, page = render(
-        tmp_path,
-        [replace(one, request=replace(one.request, board=name)) for one, name in zip(both, names, strict=True)],
-    )
-    assert "0 of 2 boards passed" in page.text
-    assert "Board a/SN1 · x" in page.text
-    assert {card["data-component"] for card in page.all("figure")} == {"a/R0402", "b/R0402"}

@@ -59,16 +59,13 @@ def test_the_probability_of_an_expert(experts, components, expected):
     assert probabilities(board(experts, components)) == expected
 
 
-def test_labels_without_a_share_split_the_rest_evenly_and_none_gets_nothing():
+def test_shares_and_order_of_what_follows_with_second_looks_and_labels_without_a_share():
     rules = board(
         f"  a: {{kind: k, labels: [ok, bad, odd], input: 8, reject: [bad]}}\n  x: {E}\n  y: {E}\n  z: {E}",
         "  R1: {inspect: a, shares: {ok: 0.8}, then: {ok: x, odd: y, none: z}}",
     )
     assert rules.components["R1"].root.shares == pytest.approx({"ok": 0.8, "bad": 0.1, "odd": 0.1})
     assert probabilities(rules) == {"a": 1.0, "x": 0.8, "y": 0.1, "z": 0.0}
-
-
-def test_what_follows_a_stage_is_its_successors_by_their_shares_and_its_second_look_with_the_same():
     rules = board(CHAIN, "  R1: {inspect: a}")
     components = rules.components.values()
     assert follows(components) == {"a": {"b": 0.5, "c": 0.1}, "b": {"c": 0.2}, "c": {}}
@@ -78,9 +75,6 @@ def test_what_follows_a_stage_is_its_successors_by_their_shares_and_its_second_l
         "b@fp32": {"c": 0.2},
         "c": {},
     }
-
-
-def test_the_order_of_experts_is_that_of_the_rules_predecessors_first():
     rules = board(
         f"  a: {{kind: k, labels: [ok], input: 8, then: {{ok: [b, c]}}}}\n"
         f"  b: {{kind: k, labels: [ok], input: 8, then: {{ok: d}}}}\n  c: {E}\n  d: {E}",
@@ -100,9 +94,6 @@ def test_what_no_rule_and_no_component_covers_is_refused_by_name():
     root = rules.router.first("R1")
     with pytest.raises(RulesError, match="expert 'a' said 'odd', which no rule covers"):
         rules.router.next(root, Finding("a", "fp32", "odd", 0.0))
-
-
-def test_the_worst_verdict_is_the_most_severe_and_ok_without_any():
     assert worst([Verdict.OK, Verdict.NG, Verdict.REVIEW]) is Verdict.NG
     assert worst([Verdict.OK, Verdict.REVIEW]) is Verdict.REVIEW
     assert worst([]) is Verdict.OK
@@ -205,9 +196,6 @@ def test_a_score_near_to_the_least_that_counts_is_in_doubt(score, boxes, again):
     finding = Finding(expert="a", variant="int8", label="ok", score=score, boxes=boxes, margin=1.0)
     assert doubting.judge("a", finding) == ("a@fp32" if again else "a")
     assert Router(rules.router.components).judge("a", finding) == "a"
-
-
-# The graph of experts
 
 
 def experts(names):

@@ -1,18 +1,34 @@
-"""The searches on made-up curves: what is sampled, what is chosen, and that they end whatever they are told."""
+"""The profiler: the search for a configuration, its figure, and usage by rules and images."""
 
 from collections import Counter
-from collections.abc import Callable
 from itertools import pairwise
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
+from tables import with_slow_rows
+from thorough import THOROUGH
 
-from coe.errors import ConfigError
+from coe.core import Finding
+from coe.errors import ConfigError, RulesError
+from coe.inspector.profile import (
+    BatchTime,
+    BoardProfile,
+    Chosen,
+    ExecutorsPoint,
+    Fingerprint,
+    KindProfile,
+    LatencyLine,
+    Profile,
+    UsageRow,
+)
+from coe.profiler.draw_profile import draw, labels, loaded
 from coe.profiler.search import GAIN, WINDOW, search_executors, search_memory, windows
-
-Curve = Callable[[int], float | None]
+from coe.profiler.usage import binomial_p, cdf, differences, usage
+from coe.testing import rules_from
 
 
 def tent(peak, rise=1.0, fall=1.0, base=10.0):
@@ -26,12 +42,6 @@ def tried(search):
 def bounds(most):
     """How many samples a search may take: each window, the end, and the gaps on both sides of the best halved."""
     return len([bound for bound in windows() if bound < most]) + 2 + 2 * most.bit_length()
-
-
-# Windows and line
-
-
-# The paper's search
 
 
 def test_the_faithful_search_stops_where_the_paper_did_and_draws_from_that_window():
@@ -56,9 +66,6 @@ def test_a_shortfall_within_the_margin_does_not_stop_it(share, goes_on):
     numbers = tried(search_memory(curve, 60, faithful=Random(0)))
     assert numbers[:3] == [15, 28, 39]
     assert (48 in numbers) is goes_on
-
-
-# Ours
 
 
 def up_to(most):
@@ -112,8 +119,6 @@ def test_if_nothing_fits_it_says_what_to_do(faithful):
     with pytest.raises(ConfigError, match="not even one expert fits"):
         search_memory(lambda n: None, 60, faithful=faithful)
 
-
-# Whatever the curve
 
 SIZES = st.integers(1, 400)
 
@@ -172,9 +177,6 @@ def test_whatever_it_is_told_it_ends_asks_once_and_chooses_what_it_saw(curve, se
     assert len(asked) <= bounds(len(curve)) + (0 if seed is None else WINDOW)
 
 
-# Executors
-
-
 def speeds(table, seen):
     def throughput(numbers):
         name = "+".join(f"{number}{device}" for device, number in numbers.items())
@@ -214,3 +216,206 @@ def test_the_chosen_executors_are_the_last_that_rose(rising):
     chosen = search.chosen["c"]
     assert all(after > before * (1 + GAIN) for before, after in pairwise(rising[:chosen]))
     assert chosen == len(rising) or rising[chosen] <= rising[chosen - 1] * (1 + GAIN)
+
+
+MIB = 1 << 20
+MACHINE = Fingerprint(
+    cpu="Intel(R) Xeon(R) Processor @ 2.10GHz", cores=2, memory_bytes=8 << 30, gpu=None, driver=None,
+    libraries={"torch": "2.11"},
+)  # fmt: skip
+
+
+def kind(name, per_image_s=0.05, size=224, **changes):
+    sizes = (1, 2, 3, 4, 6, 8, 12, 16)
+    values = {
+        "kind": name, "input_size": size, "device": "cpu", "threads": 2, "backend": "torch", "precision": "fp32",
+        "batches": tuple(
+            BatchTime(images=n, median_s=0.03 + per_image_s * n * (1 + n % 3 / 40), spread=0.1, bytes=n * 9 * MIB)
+            for n in sizes
+        ),
+        "line": LatencyLine(per_image_s=per_image_s, base_s=0.03, error=0.03),
+        "max_batch": 4, "weights_bytes": 170 * MIB,
+        "activation_bytes": 9 * MIB, "workspace_bytes": 12 * MIB, "load_s": 0.2,
+    }  # fmt: skip
+    return KindProfile.model_validate({**values, **changes})
+
+
+def board(experts=60, peak=35, tries=6, images=True):
+    total = sum(1 / n for n in range(1, experts + 1))
+    usage = tuple(
+        UsageRow(expert=f"e{n}", by_rules=1 / n / total, by_images=(1 / n / total) ** 0.8 if images else None)
+        for n in range(1, experts + 1)
+    )
+    search = search_memory(lambda n: 10 + 0.5 * n if n <= peak else 10 + 0.5 * peak - 0.6 * (n - peak), experts)
+    return BoardProfile(
+        board="A", digest="0" * 64, memory_bytes=4 << 30, strategy="coserve", usage=usage,
+        windows=tuple(search.points),
+        executors=tuple(
+            ExecutorsPoint(executors={"cpu": n}, threads={"cpu": max(1, 6 // n)}, images_per_s=20 + 4 * n - n * n)
+            for n in range(1, tries + 1)
+        ),
+        chosen=Chosen(
+            executors={"cpu": 2}, threads={"cpu": 3}, workspace_bytes={"cpu": 300 * MIB}, loaded_experts=search.chosen,
+            images_per_s=24.1, casual_images_per_s=21.0,
+            reasons=(search.reason, "executors: with 3 throughput is 4.2% lower"),
+        ),
+    )  # fmt: skip
+
+
+def profile(*kinds, **boards):
+    return Profile(made="2026-11-21T10:00:00+00:00", machine=MACHINE, kinds=kinds, boards=boards)
+
+
+FOUR = (
+    kind("resnet101"),
+    kind("resnet101", 0.03, backend="onnxruntime"),
+    kind("yolov5m", 0.11, size=640),
+    kind("someone_elses_very_long_kind_name_of_an_expert", 0.02),
+)
+EVERYTHING = board().model_copy(update={"windows": (), "executors": ()})
+CASES = {
+    "four-kinds": profile(*FOUR, A=board()),
+    "one-kind": profile(kind("resnet101"), A=board(tries=3)),
+    "all-fit": profile(kind("resnet18"), A=EVERYTHING),
+    "few-experts": profile(*FOUR[:2], A=board(experts=5, peak=9, tries=1, images=False)),
+    "many-experts": profile(*FOUR[2:], A=board(experts=352, peak=400)),
+    "no-kinds": profile(A=board(peak=70)),
+}
+
+
+@pytest.mark.parametrize("name", with_slow_rows(CASES, fast=1))
+def test_a_picture_is_drawn_whatever_there_is(name, tmp_path):
+    path = draw(CASES[name], "A", tmp_path / "new" / f"{name}.png")
+    with Image.open(path) as picture:
+        assert picture.format == "PNG"
+        assert min(picture.size) > 1000
+
+
+def test_labels_say_what_is_not_the_same_of_all_and_the_chosen_number_is_that_of_the_search():
+    assert labels([kind("a"), kind("b")]) == ["a", "b"]
+    assert labels(FOUR)[:3] == ["resnet101, torch, 224 px", "resnet101, onnxruntime, 224 px", "yolov5m, torch, 640 px"]
+    assert len(labels(FOUR)[3]) < 45
+    # Executors of a GPU have no threads to speak of.
+    assert labels([kind("a"), kind("a", threads=1), kind("a", device="cuda", threads=1)]) == [
+        "a, cpu, 2 threads",
+        "a, cpu, 1 thread",
+        "a, cuda",
+    ]
+    assert loaded(board(peak=35)) == 35
+    assert loaded(board(experts=20, peak=99)) == 20
+    assert loaded(EVERYTHING) is None
+
+
+def test_a_board_without_profile_and_a_place_that_cannot_be_written_are_said(tmp_path):
+    with pytest.raises(ConfigError, match="does not know board 'B'; known: A"):
+        draw(CASES["one-kind"], "B", tmp_path / "a.png")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        draw(CASES["one-kind"], "A", tmp_path / "file" / "a.png")
+
+
+BOARD = rules_from(
+    """
+board: b
+experts:
+  a: {kind: k, labels: [ok, odd, bad], input: 8, reject: [bad], shares: {ok: 0.5, odd: 0.25, bad: 0.25},
+      min_score: 0.5, then: {ok: [joint, mark], odd: joint}}
+  joint: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
+  mark: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
+components:
+  R1: {count: 3, inspect: a}
+  R2: {count: 1, inspect: mark}
+"""
+)
+
+
+def said(**labels):
+    return {expert: Finding(expert, "fp32", label, 0.9) for expert, label in labels.items()}
+
+
+def test_without_images_there_are_the_rules_alone_and_the_cdf_is_that_of_figure_11():
+    rows = usage(BOARD, None)
+    # mark: 3/4 * 1/2 + 1/4
+    assert [(row.expert, row.by_rules) for row in rows] == [("a", 0.75), ("mark", 0.625), ("joint", 0.5625)]
+    assert all(row.by_images is None for row in rows)
+    assert usage(BOARD, []) == rows
+    rows = usage(BOARD, [("R2", said(mark="ok"))])
+    assert cdf(rows) == pytest.approx([0.75 / 1.9375, 1.375 / 1.9375, 1.0])
+    assert cdf(rows, by_images=True) == [1.0, 1.0, 1.0]
+    with pytest.raises(RulesError, match="'R3'"):
+        usage(BOARD, [("R3", {})])
+    with pytest.raises(RulesError, match="no expert"):
+        cdf([UsageRow(expert="a", by_rules=0.0)])
+
+
+def test_images_need_what_the_routing_asks_for_and_silent_experts_count():
+    seen = [
+        ("R1", said(a="ok", joint="ok", mark="bad")),
+        ("R1", said(a="odd", joint="ok")),
+        ("R1", said(a="bad")),
+        ("R2", said(mark="ok")),
+    ]
+    assert {row.expert: row.by_images for row in usage(BOARD, seen)} == {"a": 0.75, "mark": 0.5, "joint": 0.5}
+    # The first ran everything on everything; of the second, `joint` and `mark` could not answer.
+    seen = [("R1", said(a="bad", joint="ok", mark="ok")), ("R1", said(a="ok"))]
+    assert {row.expert: row.by_images for row in usage(BOARD, seen)} == {"a": 1.0, "mark": 0.5, "joint": 0.5}
+    doubt = {"a": Finding("a", "fp32", "ok", 0.4)}
+    assert {row.expert: row.by_images for row in usage(BOARD, [("R1", doubt)])} == {"a": 1.0, "mark": 0, "joint": 0}
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "probability", "p_value"),
+    [
+        (5, 10, 0.5, 1.0),
+        # 2 * (1 + 10) / 1024
+        (1, 10, 0.5, 22 / 1024),
+        (10, 10, 0.5, 2 / 1024),
+        (0, 3, 0.2, 1.0),
+        (3, 3, 0.1, 0.002),
+        (0, 9, 0.0, 1.0),
+        (1, 9, 0.0, 0.0),
+        (9, 9, 1.0, 1.0),
+        (8, 9, 1.0, 0.0),
+    ],
+)
+def test_the_binomial_test(successes, trials, probability, p_value):
+    assert binomial_p(successes, trials, probability) == pytest.approx(p_value)
+
+
+def test_only_what_chance_does_not_explain_is_named_the_surest_first():
+    rows = [
+        UsageRow(expert="as foretold", by_rules=0.5, by_images=0.53),
+        UsageRow(expert="more", by_rules=0.3, by_images=0.5),
+        UsageRow(expert="never foretold", by_rules=0.0, by_images=0.01),
+        UsageRow(expert="not seen", by_rules=0.4),
+    ]
+    named = differences(rows, 100)
+    assert [one.expert for one in named] == ["never foretold", "more"]
+    assert (named[1].by_rules, named[1].by_images) == (0.3, 0.5)
+    assert named[1].p_value < 0.001
+    assert differences(rows[:2], 10) == ()
+    assert differences(rows, 0) == ()
+
+
+def test_of_many_experts_drawn_by_the_rules_few_boards_name_any():
+    draw = np.random.default_rng(0)
+    wrong = 0
+    for _ in range(25 * THOROUGH):
+        shares = draw.uniform(0.01, 0.99, 40)
+        needed = draw.binomial(200, shares) / 200
+        rows = [
+            UsageRow(expert=str(number), by_rules=float(share), by_images=float(seen))
+            for number, (share, seen) in enumerate(zip(shares, needed, strict=True))
+        ]
+        wrong += bool(differences(rows, 200))
+    assert wrong <= 2.5 * THOROUGH
+
+
+@given(st.lists(st.floats(0, 1), min_size=1).filter(lambda shares: sum(shares) > 0))
+def test_it_rises_ever_slower_to_one(shares):
+    Random(0).shuffle(shares)
+    found = cdf([UsageRow(expert=str(n), by_rules=share) for n, share in enumerate(shares)])
+    steps = np.diff([0.0, *found])
+    assert found[-1] == pytest.approx(1.0)
+    assert all(steps >= -1e-12)
+    assert all(np.diff(steps) <= 1e-9)

@@ -1,15 +1,23 @@
 """A bare skeleton is the kind's network in everything but the numbers that somebody else replaces."""
 
+import pickle
+import pickletools
 import threading
+from collections import OrderedDict
 
 import pytest
 import torch
 from bare_kind import BareKind
+from hypothesis import given
+from hypothesis import strategies as st
+from texts import texts
 from torch import nn
 
 from coe.core import Expert
+from coe.store import kinds
 from coe.store.kinds import resolve
-from coe.store.skeletons import bare_skeleton
+from coe.store.skeletons import bare_skeleton, skeleton
+from coe.store.torch_file import TupleSizes
 
 
 def expert(kind):
@@ -101,3 +109,81 @@ def test_what_weights_cannot_lack_stays_though_it_is_called_optional(own):
     for held in ((), ("optional",), ("leeway",)):
         module = bare_skeleton(*eye, optional=held)
         assert [name for name in ("optional", "leeway") if getattr(module, name) is not None] == [*held]
+
+
+NARROWEST = ("resnet18", "yolov5n")
+KINDS = {
+    type(kind): kind
+    for kind in sorted(map(kinds.resolve, kinds.names()), key=lambda kind: kind.name in NARROWEST)
+    if isinstance(kind, kinds.NetworkKind)
+}
+"""One kind of each class."""
+
+
+@pytest.mark.parametrize("alternates", [1, 3])
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_a_forward_needs_no_numbers_and_no_memory_of_the_host(kind, alternates):
+    """On the device "meta" there are none, and its tensors and those of the CPU do not mix."""
+    expert = Expert("e", kind.name, ("bad",), 160, "b/e", frozenset({"bad"}), alternates=alternates)
+    images = torch.zeros((2, 3, 160, 160), dtype=torch.uint8)
+    module = skeleton(kind, expert).eval().requires_grad_(False)
+    with torch.inference_mode():
+        # A run to warm up may look at numbers: those of a detector's strides are kept.
+        kind.forward(module, images)
+        for dtype in (torch.float32, torch.float16):
+            outputs = kind.forward(module.to("meta", dtype), images.to("meta"))
+            leaves = torch.utils._pytree.tree_leaves(outputs)
+            assert {(leaf.device.type, len(leaf)) for leaf in leaves} == {("meta", 2)}
+
+
+def largest(pickled):
+    sizes = TupleSizes()
+    return max(sizes.take(step, argument) for step, argument, _ in pickletools.genops(pickled))
+
+
+def written_out(value):
+    """Return the values in a tuple; of anything else, 1."""
+    return 1 + sum(map(written_out, value)) if isinstance(value, tuple) else 1
+
+
+def largest_in(value):
+    parts = value if isinstance(value, tuple | list) else value.values() if isinstance(value, dict) else ()
+    return max([written_out(value), *map(largest_in, parts)])
+
+
+values = st.recursive(
+    st.one_of(st.integers(), texts(3), st.none(), st.just(OrderedDict(a=1))),
+    lambda parts: st.one_of(
+        st.lists(parts, max_size=4),
+        st.lists(parts, max_size=4).map(tuple),
+        st.dictionaries(texts(3), parts, max_size=3),
+        parts.map(lambda part: (part, part)),
+    ),
+    max_leaves=12,
+)
+
+
+@given(values, st.integers(0, pickle.HIGHEST_PROTOCOL))
+def test_a_tuple_counts_as_many_values_as_it_has_written_out(value, protocol):
+    assert largest(pickle.dumps(value, protocol)) >= largest_in(value)
+
+
+def total(pickled):
+    sizes = TupleSizes()
+    return sum(sizes.take(step, argument) for step, argument, _ in pickletools.genops(pickled))
+
+
+def test_a_tuple_counts_each_time_that_it_is_used_and_doubling_is_seen():
+    key = (1, 2, 3)
+    # Two more steps, each of which fetches the three values and their tuple.
+    assert total(pickle.dumps([key] * 3)) - total(pickle.dumps([key])) >= 2 * 4
+    value = ()
+    for _ in range(20):
+        value = (value, value)
+    assert largest(pickle.dumps(value)) == 2**21 - 1
+
+
+@pytest.mark.parametrize("pickled", [b"\x85.", b"0.", b"t.", b"2."])
+def test_an_impossible_step_is_an_error(pickled):
+    with pytest.raises(IndexError):
+        largest(pickled)

@@ -1,4 +1,4 @@
-"""The expert store: whole experts or none, damage is told, nothing leaves the folder and nothing is executed."""
+"""The store: experts, their variants, damage, full disks and writers at the same time."""
 
 import json
 import math
@@ -49,13 +49,7 @@ def test_what_is_put_is_read_again(store):
     }
 
 
-def test_tensors_that_share_memory_or_lie_in_odd_order_are_written(store):
-    base = torch.arange(6.0)
-    put(store, state={"a": base, "b": base, "c": base.reshape(2, 3).T})
-    assert store.load("demo/a")["c"].tolist() == [[0, 3], [1, 4], [2, 5]]
-
-
-def test_what_lies_in_a_store_may_be_read_and_a_file_is_copied_as_it_is(store, tmp_path):
+def test_what_lies_in_a_store_may_be_read_files_as_they_are_and_tensors_in_any_order(store, tmp_path):
     put(store)
     (tmp_path / "usual").touch()
     modes = {path.stat().st_mode for path in store.folder("demo/a").iterdir()}
@@ -64,6 +58,9 @@ def test_what_lies_in_a_store_may_be_read_and_a_file_is_copied_as_it_is(store, t
     source.write_bytes(b"onnx")
     put(store, "demo/copy", state=None, file=source)
     assert (store.path("demo/copy").name, store.path("demo/copy").read_bytes()) == ("weights.onnx", b"onnx")
+    base = torch.arange(6.0)
+    put(store, state={"a": base, "b": base, "c": base.reshape(2, 3).T})
+    assert store.load("demo/a")["c"].tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
 def test_a_linked_expert_and_a_reader_keep_the_file_while_another_takes_its_place(store):
@@ -182,7 +179,7 @@ def test_a_full_disk_leaves_the_expert_that_was_there(store, tmp_path):
     assert [path.name for path in (store.root / "demo").iterdir()] == ["a"]
 
 
-def test_a_root_that_cannot_be_written_is_named(tmp_path):
+def test_a_root_that_cannot_be_written_is_named_and_it_is_that_of_the_variable_else_store(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     store = Store(tmp_path / "file")
     with pytest.raises(StoreError, match=r"demo/a.*(Not a directory|File exists)"):
@@ -190,6 +187,10 @@ def test_a_root_that_cannot_be_written_is_named(tmp_path):
     assert store.ids() == []
     with pytest.raises(StoreError, match="the manifest cannot be read"):
         store.manifest("demo/a")
+    monkeypatch.delenv("COE_STORE", raising=False)
+    assert Store().root == Path("store")
+    monkeypatch.setenv("COE_STORE", str(tmp_path))
+    assert Store().root == tmp_path
 
 
 NEITHER = r"demo/a: .*tensors or a file"
@@ -206,13 +207,6 @@ NEITHER = r"demo/a: .*tensors or a file"
 def test_tensors_or_a_file_that_is_there_must_be_given(store, given, words):
     with pytest.raises(StoreError, match=words):
         put(store, **given)
-
-
-def test_the_root_is_that_of_the_variable_else_store(monkeypatch, tmp_path):
-    monkeypatch.delenv("COE_STORE", raising=False)
-    assert Store().root == Path("store")
-    monkeypatch.setenv("COE_STORE", str(tmp_path))
-    assert Store().root == tmp_path
 
 
 @pytest.mark.parametrize(

@@ -2,16 +2,19 @@
 
 import re
 import sys
-from collections.abc import Callable
-from pathlib import Path
+from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from texts import texts
 
 from coe import config
-from coe.errors import RulesError
+from coe.config import format_bytes, parse_bytes, parse_executors, parse_seconds
+from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict, again_id, decided, deciding
+from coe.errors import ConfigError, RulesError, first_line
 from coe.helpers import strict_yaml
-
-Write = Callable[[str | bytes], Path]
+from coe.store.expert_id import ExpertId
 
 
 def refusal(path):
@@ -129,3 +132,87 @@ def test_what_people_write_wrong_is_told_at_its_line(board_file, text, told):
 @pytest.mark.parametrize(("raw", "line", "message"), BYTES.values(), ids=BYTES)
 def test_what_is_not_text_is_refused(board_file, raw, line, message):
     assert refusal(board_file(raw)).startswith(f"board.yaml:{line}: {message}")
+
+
+AMOUNTS = {
+    **{"1": 1, "123456": 123456, "7B": 7, "3kb": 3000, "3KIB": 3072, "800MB": 800_000_000},
+    **{"0.5MiB": 1 << 19, "1.5GiB": 1610612736, "2 GiB": 2 << 30, " 2gib ": 2 << 30},
+}
+
+
+@pytest.mark.parametrize(("text", "amount"), AMOUNTS.items())
+def test_an_amount_of_memory_is_read(text, amount):
+    assert parse_bytes(text) == amount
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    {0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1 << 20: "1.0 MiB", 3 << 29: "1.50 GiB", 5e12: "4656.61 GiB"}.items(),
+)
+def test_an_amount_of_memory_is_written(amount, text):
+    assert format_bytes(amount) == text
+
+
+@given(st.integers(1, 1 << 50))
+def test_what_is_written_can_be_read_again(amount):
+    assert parse_bytes(format_bytes(amount)) == pytest.approx(amount, rel=0.05)
+
+
+@given(texts())
+def test_any_text_is_an_amount_or_refused(text):
+    for parse in (parse_bytes, parse_executors):
+        with suppress(ConfigError):
+            assert parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "executors"),
+    [("cpu", {"cpu": 1}), ("cpu=2", {"cpu": 2}), ("cpu=2, cuda:0=3", {"cpu": 2, "cuda:0": 3}), ("cpu=64", {"cpu": 64})],
+)
+def test_executors_are_read(text, executors):
+    assert parse_executors(text) == executors
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("5s", 5.0), ("250ms", 0.25), ("2min", 120.0), (" 1.5 s ", 1.5), ("7", 7.0), ("0s", 0.0)]
+)
+def test_a_time_is_read(text, seconds):
+    assert parse_seconds(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-1s", "nan", "inf", "5h", "1e9s", "5s5", "9" * 5000])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(ConfigError, match="250ms"):
+        parse_seconds(text)
+
+
+def says(expert, label):
+    return Finding(expert, "q8", label, 0.5)
+
+
+def test_where_an_expert_looked_again_its_second_finding_decides_in_any_order():
+    looks = [says("a", "ok"), says(again_id("a"), "bad"), says("b", "ok")]
+    for findings in (looks, looks[::-1]):
+        found = decided({one.expert: one for one in findings})
+        assert {expert: one.label for expert, one in found.items()} == {"a": "bad", "b": "ok"}
+    assert [one.expert for one in deciding(looks)] == [again_id("a"), "b"]
+
+
+def test_an_error_is_the_sentence_of_a_failure_and_its_first_line_is_never_blank():
+    request = Request(0, "R0402", submitted_s=1.0, due_s=2.0)
+    refused = Result.refused(request, Failure(FailureKind.STOPPED, "too late"), now=3.0)
+    assert (refused.verdict, refused.error, refused.latency_s, refused.late) == (None, "too late", 2.0, True)
+    assert Result(request, Verdict.OK, (), 0.1).error is None
+    assert first_line(ValueError("no room\nat line 3")) == "no room"
+    assert first_line(ValueError("\n  \n  it is damaged \n")) == "it is damaged"
+    assert [first_line(error) for error in (ValueError(), ValueError("\n"))] == ["ValueError", "ValueError"]
+
+
+@pytest.mark.parametrize(
+    ("text", "board", "name", "folders"),
+    [("demo/resistor", "demo", "resistor", ("demo", "resistor")), ("resistor", "", "resistor", ("resistor",))],
+)
+def test_an_id_is_its_parts_and_back(text, board, name, folders):
+    expert = ExpertId.of(text)
+    assert expert == ExpertId(board, name)
+    assert (expert.folders, str(expert)) == (folders, text)

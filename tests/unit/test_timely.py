@@ -30,7 +30,6 @@ def pictures(tmp_path):
 
 @pytest.fixture
 def answers(monkeypatch):
-    """The share of `dead.png` answers once this is set."""
     answers, read = threading.Event(), PictureFile.read
 
     def waits(self, limit_bytes):

@@ -185,7 +185,6 @@ def test_a_graph_is_captured_step_by_step(monkeypatch):
     driver, stream = torch_driver.TorchDriver(), cuda.new_stream()
     assert not torch.backends.cudnn.allow_tf32
     assert not torch.backends.cuda.matmul.allow_tf32
-
     frees = []
 
     def work():
@@ -270,7 +269,6 @@ def test_kernels_are_searched_for_before_a_capture_alone_only_if_that_is_set_and
 def registering(monkeypatch, status):
     """A driver whose CUDA answers `status` when memory is to be pinned; returns it and what was asked of CUDA."""
     asked = []
-
     cudart = SimpleNamespace(
         cudaHostRegister=lambda address, size, flags: asked.append(("register", size)) or status,
         cudaHostUnregister=lambda address: asked.append(("unregister",)),

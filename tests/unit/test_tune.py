@@ -31,7 +31,6 @@ def kind_of(device, threads, *, activation=MB, max_batch=4, decode_s=0):
 
 
 def looked_at(gpu_bytes=100 * MB, host_bytes=150 * MB):
-    """A GPU whose executors hold 20 MB each."""
     known = {("cpu", number): DeviceMemory(None, 0, 0) for number in range(1, 9)}
     return known | {("cuda", number): DeviceMemory(gpu_bytes, host_bytes, 20 * MB * number) for number in range(1, 9)}
 

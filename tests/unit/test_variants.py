@@ -75,22 +75,16 @@ def test_the_same_content_has_the_same_name_and_other_content_takes_its_place(st
     assert store.check("demo/a")
 
 
-def test_putting_the_expert_again_drops_its_variants(store):
+def test_putting_the_expert_again_drops_its_variants_and_blobs_of_the_same_weights_are_shared(store):
     prepare(store)
     assert expert(store).variants == {} == store.manifest("demo/a").variants
     files = [path.name for path in store.folder("demo/a").iterdir() if path.is_file()]
     assert sorted(files) == [MANIFEST, "weights-2.safetensors"]
-
-
-def test_a_link_shares_blobs_too(store):
     made = prepare(store)
     assert store.link("demo/b", "demo/a", labels=("yes", "no")).variants == made.variants
     assert blob(store).samefile(blob(store, weights="demo/b"))
     prepare(store, scale=2.0)
     assert store.check("demo/b").variants == made.variants
-
-
-def test_blobs_of_the_same_weights_are_shared(store):
     store.link("demo/b", "demo/a", labels=("yes", "no"))
     original = prepare(store)
     for _ in range(2):

@@ -27,7 +27,6 @@ DiskUsage = namedtuple("DiskUsage", "total used free")
 
 @pytest.fixture(autouse=True)
 def disk_with_room(monkeypatch):
-    """However full the disk of this machine is."""
     monkeypatch.setattr(shutil, "disk_usage", lambda path: DiskUsage(100, 5, 95))
 
 
