@@ -87,20 +87,10 @@ def test_a_due_time_that_is_none_is_said(line, ask, within_s):
         ask(line, LIGHT, "C", within_s=within_s)
 
 
-def test_what_is_asked_wrongly_is_said_when_it_is_asked_not_when_it_is_awaited(line):
+def test_what_is_asked_wrongly_is_said_at_once_and_a_source_that_fails_after_the_results_under_way(line):
     with pytest.raises(TypeError, match="not int"):
         line.inspect(3, "C")
 
-
-@pytest.mark.parametrize("item", [LIGHT, None, ("x.png", "C"), "x.png"], ids=lambda item: type(item).__name__)
-def test_a_stream_says_what_is_no_picture_after_the_results_before_it(line, item):
-    results = line.stream([Picture(LIGHT, "C"), Picture(DARK, "C"), item])
-    assert {next(results).verdict, next(results).verdict} == {Verdict.OK, Verdict.NG}
-    with pytest.raises(TypeError, match=f"a line takes pictures .* not {type(item).__name__}"):
-        next(results)
-
-
-def test_a_stream_whose_source_fails_gives_the_results_under_way_first(line):
     def source():
         yield from (Picture(LIGHT, "C"), Picture(DARK, "C"))
         raise OSError("the camera was unplugged")
@@ -109,6 +99,14 @@ def test_a_stream_whose_source_fails_gives_the_results_under_way_first(line):
     with pytest.raises(OSError, match="unplugged"):
         found.extend(iter(results))  # what came before it fails is kept
     assert len(found) == 2
+
+
+@pytest.mark.parametrize("item", [LIGHT, None, ("x.png", "C"), "x.png"], ids=lambda item: type(item).__name__)
+def test_a_stream_says_what_is_no_picture_after_the_results_before_it(line, item):
+    results = line.stream([Picture(LIGHT, "C"), Picture(DARK, "C"), item])
+    assert {next(results).verdict, next(results).verdict} == {Verdict.OK, Verdict.NG}
+    with pytest.raises(TypeError, match=f"a line takes pictures .* not {type(item).__name__}"):
+        next(results)
 
 
 @pytest.mark.parametrize(
@@ -486,17 +484,7 @@ def test_an_interrupted_wait_gives_its_place_in_the_row_back(tiny):
         assert line.drain(60)
 
 
-def test_full_is_full_from_asyncio_too(tiny):
-    device = QuickDevice()
-    device.gate.clear()
-    with quick(tiny, device, inbox=1, on_full="raise") as line:
-        line.submit(LIGHT, "C")
-        with pytest.raises(LineFull, match="1 images are under way"):
-            by_inspect(line, LIGHT, "C")
-        device.gate.set()
-
-
-def test_waiting_for_room_takes_no_thread_from_others(tiny):
+def test_waiting_for_room_takes_no_thread_full_is_full_and_what_is_never_awaited_takes_no_place(tiny):
     device = QuickDevice()
     device.gate.clear()
 
@@ -510,6 +498,17 @@ def test_waiting_for_room_takes_no_thread_from_others(tiny):
 
     with quick(tiny, device, inbox=1) as line:
         assert [result.verdict for result in asyncio.run(work(line))] == [Verdict.OK] * 40
+    device.gate.clear()
+    with quick(tiny, device, inbox=1, on_full="raise") as line:
+        line.submit(LIGHT, "C")
+        with pytest.raises(LineFull, match="1 images are under way"):
+            by_inspect(line, LIGHT, "C")
+        device.gate.set()
+    with quick(tiny, inbox=1) as line:
+        for _ in range(5):
+            line.inspect(LIGHT, "C").close()
+        assert line.submit(LIGHT, "C").result(60).verdict is Verdict.OK
+        assert line.drain(60)
 
 
 def test_who_is_cancelled_while_waiting_gives_the_place_back(tiny):
@@ -532,14 +531,6 @@ def test_who_is_cancelled_while_waiting_gives_the_place_back(tiny):
         assert asyncio.run(work(line)).verdict is Verdict.OK
         assert line.drain(60)
         assert line.metrics().images == 2
-
-
-def test_what_is_never_awaited_takes_no_place(tiny):
-    with quick(tiny, inbox=1) as line:
-        for _ in range(5):
-            line.inspect(LIGHT, "C").close()
-        assert line.submit(LIGHT, "C").result(60).verdict is Verdict.OK
-        assert line.drain(60)
 
 
 def test_a_coroutine_that_is_dropped_while_its_thread_holds_a_lock_of_the_line_ends(tiny):

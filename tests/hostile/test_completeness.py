@@ -81,12 +81,14 @@ def test_a_board_of_three_parts_with_one_picture_is_not_ok(line):
     assert sum(map(is_absent, read(out / "results.jsonl"))) == 2
 
 
-def test_without_a_list_it_is_said_that_nobody_asked(line):
+def test_without_a_list_it_is_said_that_nobody_asked_and_files_that_are_no_pictures_are_named(line):
     save(line.images / "SN1" / "R1__C.png")
     status, summary, words = line.run()
     assert (status, summary["completeness"], summary["incomplete_boards"]) == (0, "not checked", {})
     assert "completeness was not checked" in words
     assert "was not checked" in (line.folder / "out" / "report.html").read_text(encoding="utf-8")
+    (line.images / "SN1" / "R1__C.txt").write_text("note", encoding="utf-8")
+    assert line.run(out="again")[1]["left_alone"] == ["SN1/R1__C.txt"]
 
 
 def test_counts_ask_for_different_places(line):
@@ -135,12 +137,6 @@ def test_images_of_no_board_are_not_asked_and_this_is_said(line):
     assert (status, summary["completeness"]) == (0, "not checked")
     assert "no image has a serial" in words
     assert line.run("--expect", "counts", out="other")[0] == 2
-
-
-def test_files_that_are_no_pictures_are_named_in_the_summary(line):
-    save(line.images / "SN1" / "R1__C.png")
-    (line.images / "SN1" / "R1__C.txt").write_text("note", encoding="utf-8")
-    assert line.run()[1]["left_alone"] == ["SN1/R1__C.txt"]
 
 
 def test_a_share_of_a_part_cannot_be_asked_for(tiny, tmp_path):

@@ -358,27 +358,21 @@ def test_rules_that_would_hide_a_defect_are_refused(judging, words):
     assert [word for word in words.split("|") if word not in str(caught.value)] == []
 
 
-def test_a_step_may_say_ok_of_what_its_expert_rejects_and_that_holds_there_alone():
+def test_a_step_may_judge_otherwise_than_its_expert_there_alone_and_a_weak_box_hides_no_clear_one():
     text = BOARD.replace("{judging}", "reject: [bridge]\n    then: {none: NG}")
     rules = rules_from(text + "  S: {inspect: d, then: {bridge: OK}}\n")
     verdicts = [rules.router.next(rules.components[name].root, saw(joint=0.9, bridge=0.8)).verdict for name in "RS"]
     assert verdicts == [Verdict.NG, Verdict.OK]
     assert rules.experts["d"].reject == {"bridge"}
-
-
-def test_a_weak_box_that_another_step_rejects_hides_no_clear_one_that_leads_to_the_same():
+    text = BOARD.replace("{judging}", "reject: [bridge]\n    then: {none: NG}")
+    rules = rules_from(text + "  S: {inspect: d, then: {smudge: REVIEW}}\n")
+    assert rules.experts["d"].reject == {"bridge", "smudge"}
     text = BOARD.replace("{judging}", "min_score: 0.5\n    reject: [bridge, smudge]\n    then: {none: NG}")
     rules = rules_from(text + "  S: {inspect: d, then: {joint: p, bridge: p, mark: p, smudge: p}}\n")
     seen = Finding("d", "fp32", "bridge", 0.3, (Box("joint", 0.9, (0, 0, 1, 1)), Box("bridge", 0.3, (0, 0, 1, 1))))
     decision = rules.router.next(rules.components["S"].root, seen)
     assert [step.expert for step in decision.steps] == ["p"]
     assert decision.verdict is None
-
-
-def test_what_any_step_holds_against_a_part_is_told_before_better_scored_boxes():
-    text = BOARD.replace("{judging}", "reject: [bridge]\n    then: {none: NG}")
-    rules = rules_from(text + "  S: {inspect: d, then: {smudge: REVIEW}}\n")
-    assert rules.experts["d"].reject == {"bridge", "smudge"}
 
 
 @pytest.mark.parametrize("entry", ["", "then: {none: REVIEW}"])

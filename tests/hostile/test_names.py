@@ -78,20 +78,25 @@ def text_of(screen):
 
 
 @names
-def test_what_is_visible_is_left_and_the_rest_is_escaped(name, shown):
-    assert visible(name) == shown
-    visible(name).encode("utf-8")
-    assert is_visible(name) == (name in (shown, "a\nb"))
-
-
-@names
-def test_a_sentence_says_a_name_as_it_is(name, shown, screen):
+def test_a_sentence_and_a_bar_say_a_name_as_it_is_with_escapes_for_what_is_invisible(name, shown, screen):
     common.out.print(f"left alone: {name}", soft_wrap=True)
     common.complain(f"{name}: no such file")
     common.err.print(styled(("late:", "yellow"), f" {name}"), soft_wrap=True)
     common.err.print(Text(f"made elsewhere: {name}"), soft_wrap=True)
     lines = text_of(screen).splitlines()
     assert lines[:3] == [f"left alone: {shown}", f"error: {shown}: no such file", f"late: {shown}"]
+    assert visible(name) == shown
+    visible(name).encode("utf-8")
+    assert is_visible(name) == (name in (shown, "a\nb"))
+    told = io.StringIO()
+    shown_on = Console(width=200)
+    shown_on.file = told
+    with Progress(console=shown_on) as bar:
+        bar.add_task(name, total=1, completed=1)
+    with Progress(words("{task.fields[expert]}", style="bold"), console=shown_on) as bar:
+        bar.add_task("", total=1, expert=name)
+    assert told.getvalue().count(shown) == 2
+    assert is_visible(told.getvalue())
 
 
 @names
@@ -106,19 +111,6 @@ def test_a_table_shows_names_in_columns_that_stand_straight(name, shown, screen)
     assert heading.startswith(shown)
     assert rows[0].startswith(shown)
     assert len({row.index("|") for row in rows if "|" in row}) == 1
-
-
-@names
-def test_a_bar_says_a_name_as_it_is(name, shown):
-    told = io.StringIO()
-    shown_on = Console(width=200)
-    shown_on.file = told
-    with Progress(console=shown_on) as bar:
-        bar.add_task(name, total=1, completed=1)
-    with Progress(words("{task.fields[expert]}", style="bold"), console=shown_on) as bar:
-        bar.add_task("", total=1, expert=name)
-    assert told.getvalue().count(shown) == 2
-    assert is_visible(told.getvalue())
 
 
 @names

@@ -85,11 +85,15 @@ def test_hidden_folders_are_looked_into(tmp_path, place):
     assert (item.refdes, item.component) == ("R2", "C5")
 
 
-def test_an_upload_without_a_name_counts_for_the_board_in_whose_folder_it_lies(tmp_path):
+def test_an_upload_without_a_name_counts_for_the_board_of_its_folder_and_an_empty_folder_may_be_one(tmp_path):
     write(tmp_path / "SN1" / "R1__C5.png", encoded())
     write(tmp_path / "SN1" / ".pureftpd-upload.65f1a2b3.15.1b2c.8a9d")
     item = found(tmp_path)["SN1/.pureftpd-upload.65f1a2b3.15.1b2c.8a9d"]
     assert (item.serial, item.failure is None) == ("SN1", False)
+    for name in ("SN2", "C5"):
+        (tmp_path / name).mkdir()
+    _, skipped = find(tmp_path, COMPONENTS)
+    assert {other.path.name: other.serial for other in skipped} == {"SN2": "SN2", "C5": ""}
 
 
 @pytest.mark.parametrize(
@@ -103,14 +107,6 @@ def test_what_may_become_a_picture_keeps_its_board_from_being_ok(tmp_path, name)
         write(tmp_path / "SN1" / name)
     item = found(tmp_path)[f"SN1/{name.rstrip('/')}"]
     assert (item.serial, item.failure is None) == ("SN1", False)
-
-
-def test_an_empty_folder_may_be_a_board_s(tmp_path):
-    write(tmp_path / "SN1" / "R1__C5.png", encoded())
-    for name in ("SN2", "C5"):
-        (tmp_path / name).mkdir()
-    _, skipped = find(tmp_path, COMPONENTS)
-    assert {other.path.name: other.serial for other in skipped} == {"SN2": "SN2", "C5": ""}
 
 
 def test_a_board_is_not_ok_while_its_picture_is_on_its_way(tiny, tmp_path, call):
@@ -138,7 +134,7 @@ def test_a_board_is_not_ok_while_its_picture_is_on_its_way(tiny, tmp_path, call)
     assert summary["errors"] == 1
 
 
-def test_names_meet_in_nfc_and_nfd(tmp_path):
+def test_names_meet_in_nfc_and_nfd_and_two_that_differ_only_so_are_errors_that_name_both(tmp_path):
     nfc = unicodedata.normalize("NFC", NFD)
     write(tmp_path / nfc / f"{NFD}1__C5.png")
     write(tmp_path / NFD / f"{nfc}2__C5.png")
@@ -148,20 +144,16 @@ def test_names_meet_in_nfc_and_nfd(tmp_path):
         (None, nfc, f"{nfc}2"),
     }
     assert all(os.path.lexists(tmp_path / item.name) for item in items)  # names in results are those on the disk
-
-
-def test_two_names_that_differ_only_so_are_errors_that_name_both(tmp_path):
-    nfc = unicodedata.normalize("NFC", NFD)
     for folder in (nfc, NFD):
-        write(tmp_path / folder / "R1__C5.png")
-    items = found(tmp_path)
+        write(tmp_path / "two" / folder / "R1__C5.png")
+    items = found(tmp_path / "two")
     assert len(items) == 2
     for item in items.values():
         assert ascii(f"{nfc}/R1__C5.png") in str(item.error)
         assert ascii(f"{NFD}/R1__C5.png") in str(item.error)
 
 
-def test_a_table_finds_its_files_in_either_spelling(tmp_path):
+def test_a_table_finds_its_files_in_either_spelling_and_one_that_lists_both_names_both(tmp_path):
     nfc = unicodedata.normalize("NFC", NFD)
     write(tmp_path / NFD / f"{NFD}.png")
     write(tmp_path / NFD / "good.png")
@@ -172,10 +164,6 @@ def test_a_table_finds_its_files_in_either_spelling(tmp_path):
     assert item.path.exists()
     assert item.reference.exists()
     assert (item.serial, item.refdes) == (nfc, nfc)
-
-
-def test_a_table_that_lists_a_picture_in_both_spellings_names_both(tmp_path):
-    nfc = unicodedata.normalize("NFC", NFD)
     write(tmp_path / f"{NFD}.png")
     write(tmp_path / "images.csv", f"path,component\n{nfc}.png,C5\n{NFD}.png,C5\n".encode())
     with pytest.raises(ConfigError, match="are one name"):

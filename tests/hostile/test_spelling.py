@@ -89,9 +89,12 @@ def test_two_entries_that_look_the_same_and_name_two_components_are_written_out(
     assert r"\u03bc" in str(error.value)
 
 
-def test_the_first_of_two_equal_entries_still_counts():
+def test_the_first_of_two_equal_entries_still_counts_and_two_names_that_are_one_are_written_out():
     entries = [{"value": "1k", "component": "CAP"}, {"value": "1k", "component": "OTHER"}]
     assert named(entries, [("C1", "1k", "P")]) == [("C1", "CAP")]
+    assert by_spelling(["a", NFD]) == {"a": "a", NFC: NFD}
+    with pytest.raises(ValueError, match="one name in two spellings"):
+        by_spelling([NFC, NFD])
 
 
 def test_reference_designators_meet_in_lists_placements_and_recipes(tmp_path):
@@ -139,12 +142,6 @@ def test_one_label_in_two_spellings_is_refused_in_a_board_file(tmp_path):
     path.write_text(board(NFC).replace(f"{NFC}: NG", f"{NFC}: NG, {NFD}: OK"), encoding="utf-8")
     with pytest.raises(RulesError, match="twice"):
         rules.load(path)
-
-
-def test_two_names_that_are_one_are_written_out():
-    assert by_spelling(["a", NFD]) == {"a": "a", NFC: NFD}
-    with pytest.raises(ValueError, match="one name in two spellings"):
-        by_spelling([NFC, NFD])
 
 
 def test_a_recipe_and_a_request_of_the_service_meet():

@@ -287,7 +287,7 @@ def test_numbers_that_are_not_finite_are_told_by_verify(store, tensor, number):
         verify(store, store.check("t/a"))
 
 
-def test_what_safetensors_writes_is_read(store):
+def test_what_safetensors_writes_is_read_and_a_line_keeps_to_the_variants_that_it_was_opened_with(store):
     """Tensors of every type and of odd sizes, in any order: its own writer leaves no gaps and nothing askew."""
     made = {
         f"{name}{number}": torch.zeros(number, dtype=dtype)
@@ -296,9 +296,7 @@ def test_what_safetensors_writes_is_read(store):
     }
     put(store, "t/a", state=made)
     store.check("t/a")
-
-
-def test_a_line_keeps_to_the_variants_that_it_was_opened_with(store):
+    put(store, "t/a")
     opened = Snapshot(store, {"t/a": store.manifest("t/a")})
     prepare(store, "t/a", "fp32")
     assert (opened.manifest("t/a").variants, set(store.manifest("t/a").variants)) == ({}, {"fp32"})

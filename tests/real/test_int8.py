@@ -232,11 +232,17 @@ def test_layers_stay_float_as_they_are_asked_to():
     assert weights_in_int8(()) == whole
 
 
-def test_a_model_with_convolutions_in_floats_is_fitted_to_the_processor_when_it_is_opened():
+def test_a_model_is_fitted_to_the_processor_when_it_is_opened_and_one_newer_than_the_library_is_told():
     quantiser = int8.Quantiser(exported(), images(CLASSIFIER, 8))
     model = fused(quantiser.quantised(quantiser.layers[2:5]))
     assert READY not in {one.key for one in model.metadata_props}
     assert not model.graph.value_info  # a name that is gone may be another value's now
+    for change in ({"ir_version": 99}, {"opset": 99}):
+        model = exported()
+        model.ir_version = change.get("ir_version", model.ir_version)
+        model.opset_import[0].version = change.get("opset", model.opset_import[0].version)
+        with pytest.raises(StoreError, match=r"line/joint: onnxruntime [0-9.]+ .*update onnxruntime"):
+            OnnxNetwork(model.SerializeToString(), 1, "line/joint")
 
 
 def test_a_model_that_says_something_else_than_torch_is_refused():
@@ -329,15 +335,6 @@ def test_each_expert_gets_its_own_pictures_alone(pictures, tmp_path, call):
     said = prepare()
     assert (said.status, "line/lead has no int8" in said.words) == (0, True)  # nobody asked for it by name
     assert store.manifest("line/lead").variants.keys() == {"fp32", "q8"}
-
-
-def test_a_model_newer_than_the_library_says_what_to_do():
-    for change in ({"ir_version": 99}, {"opset": 99}):
-        model = exported()
-        model.ir_version = change.get("ir_version", model.ir_version)
-        model.opset_import[0].version = change.get("opset", model.opset_import[0].version)
-        with pytest.raises(StoreError, match=r"line/joint: onnxruntime [0-9.]+ .*update onnxruntime"):
-            OnnxNetwork(model.SerializeToString(), 1, "line/joint")
 
 
 BOTH = """

@@ -42,12 +42,9 @@ def test_every_group_of_the_test_list_is_a_component_with_all_its_images(folder,
     assert not [item.error for item in items if item.error]
 
 
-def test_a_pair_decodes_to_two_images_of_one_size(folder):
+def test_a_pair_decodes_to_two_images_of_one_size_and_the_expert_has_the_labels_of_the_data_set(folder):
     pair = deeppcb.read(folder, "test")[0]
     assert decode(pair.tested).shape == decode(pair.template).shape == (640, 640, 3)
-
-
-def test_the_expert_has_the_labels_of_the_data_set(folder):
     assert rules.load("deeppcb_golden").experts["pcb-golden"].labels == deeppcb.LABELS
     listed = [line.split() for line in (folder / "classes.txt").read_text().split("\n") if line.strip()]
     assert [words[1] for words in listed if words[0] in "123456"] == list(deeppcb.LABELS)

@@ -122,11 +122,14 @@ def test_options_that_do_not_fit_are_one_sentence(tiny, tmp_path, call, monkeypa
     assert "coe-board parts FILE" in call(*words, command=inspect).words
 
 
-def test_two_pictures_of_one_serial_are_refused(tmp_path):
+def test_two_pictures_of_one_serial_and_a_folder_that_cannot_be_looked_into_are_refused(tmp_path):
     for name in ("a/S1.png", "b/S1.jpg"):
         save(tmp_path / name, draw(layout()))
     with pytest.raises(ConfigError, match=r"two pictures have the serial 'S1': a/S1\.png and b/S1\.jpg"):
         WholeBoards(layout(), tmp_path)
+    (tmp_path / "a" / "more").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="is a link that leads nowhere; it may hold pictures of boards"):
+        WholeBoards(layout(), tmp_path / "a")
 
 
 @pytest.mark.parametrize("name", ["S2.png.part", ".in.S2.png.", ".S2.png.Xa1b", "S2", "S2.cr2", "S2.tmp", "S2.bmp~"])
@@ -139,13 +142,6 @@ def test_every_other_file_is_a_board(tmp_path, name):
     assert {item.serial for item in boards.items} == {"S1", "S2"}
     assert {other.path.name for other in boards.skipped} == {".DS_Store", "S1.txt", "Thumbs.db"}
     assert name in ("S2", "S2.cr2") or all(item.failure for item in boards.items if item.serial == "S2")
-
-
-def test_a_folder_that_cannot_be_looked_into_is_refused(tmp_path):
-    save(tmp_path / "S1.png", draw(layout()))
-    (tmp_path / "more").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="is a link that leads nowhere; it may hold pictures of boards"):
-        WholeBoards(layout(), tmp_path)
 
 
 def test_what_a_layout_leaves_open_is_said(tiny, tmp_path, call):

@@ -30,7 +30,7 @@ def line_for(*boards, capacity=60, **options):
     return line_of(joined({key: known[key] for key in boards}), capacity, costs=costs, **options)
 
 
-def test_two_boards_use_one_name_with_different_rules():
+def test_two_boards_of_one_serial_use_one_name_with_rules_components_and_due_times_of_their_own():
     line = line_for("A", "B", findings={(1, "B/r"): "bad"})
     line.arrive(5.0, "R", board="A", serial="S1")
     line.arrive(5.0, "R", board="B", serial="S1")
@@ -39,9 +39,6 @@ def test_two_boards_use_one_name_with_different_rules():
     assert verdicts == {0: Verdict.OK, 1: Verdict.NG}
     # Results show the names of the board files.
     assert {result.request.board: result.findings[0].expert for result in line.results.values()} == {"A": "r", "B": "r"}
-
-
-def test_a_component_of_another_board_is_unknown():
     line = line_for("A", "B")
     line.arrive(5.0, "C", board="B")
     line.run()
@@ -50,9 +47,15 @@ def test_a_component_of_another_board_is_unknown():
         FailureKind.RULES,
         "the board has no component 'B/C'; did you mean 'B/R' or 'B/D' or 'A/C'?",
     )
+    line = line_for("A", "B", strategy="late-binding")
+    line.arrive(5.0, "R", board="A", serial="S1", due_s=5.1)
+    line.arrive(5.0, "R", board="B", serial="S1", due_s=50.0)
+    line.run()
+    assert [line.results[id].late for id in (0, 1)] == [True, False]
+    assert [what for _, what in line.log if what.startswith("late")] == ["late S1"]
 
 
-def test_boards_share_an_expert_in_memory():
+def test_boards_share_an_expert_in_memory_and_its_likelihood_but_not_in_a_circle():
     rules = joined({"A": A, "B": B}, shared={"r"})
     line = line_of(rules, 60)
     line.arrive(8.9, "R", board="A")
@@ -61,11 +64,11 @@ def test_boards_share_an_expert_in_memory():
     line.run()
     assert sorted(rules.experts) == ["A/c", "B/d", "r"]
     assert [what for _, what in log_of(line, after=9.1)] == ["cpu0 run r x2"]
-
-
-def test_the_likelihood_of_experts_is_that_of_an_image_of_the_whole_line():
     graph = joined({"A": A, "B": B}, shared={"r"}).graph
     assert {id: round(graph.probability(id), 9) for id in graph.experts} == {"r": 0.6, "A/c": 0.2, "B/d": 0.2}
+    first, second = board({"X": 1}, {"x": "y"}), board({"Y": 1}, {"y": "x"})
+    with pytest.raises(BoardsClash, match="share experts"):
+        joined({"A": first, "B": second}, shared={"x", "y"})
 
 
 def test_a_changeover_while_images_are_under_way():
@@ -90,7 +93,7 @@ def test_a_changeover_while_images_are_under_way():
     ]
 
 
-def test_an_expert_that_is_being_loaded_leaves_when_it_has_come():
+def test_an_expert_that_is_being_loaded_leaves_when_it_has_come_unless_it_comes_back():
     line = line_for("A", capacity=24)
     line.change(0.5, joined({"B": B}), parts={"B": ()})
     line.run()
@@ -100,9 +103,6 @@ def test_an_expert_that_is_being_loaded_leaves_when_it_has_come():
         (1.0, "cpu0 load B/d"),
         (2.0, "cpu0 load B/r"),
     ]
-
-
-def test_an_expert_that_comes_back_while_it_is_being_loaded_stays():
     line = line_for("A", capacity=24)
     line.change(0.5, joined({"B": B}), parts={"B": ()})
     line.change(0.6, joined({"A": A}), parts={"A": ()})
@@ -172,15 +172,6 @@ def test_a_second_look_has_the_name_of_the_board_file():
     assert found == {0: ["r", "r@fp32"], 1: ["r"]}
 
 
-def test_boards_of_two_products_with_one_serial_are_due_apart():
-    line = line_for("A", "B", strategy="late-binding")
-    line.arrive(5.0, "R", board="A", serial="S1", due_s=5.1)
-    line.arrive(5.0, "R", board="B", serial="S1", due_s=50.0)
-    line.run()
-    assert [line.results[id].late for id in (0, 1)] == [True, False]
-    assert [what for _, what in line.log if what.startswith("late")] == ["late S1"]
-
-
 def test_an_image_that_has_waited_for_long_goes_first_whatever_board_it_is_of():
     """The pool holds one expert. The image of B becomes old while images of A keep coming."""
     waits = {}
@@ -193,12 +184,6 @@ def test_an_image_that_has_waited_for_long_goes_first_whatever_board_it_is_of():
         waits[max_wait_s] = line.results[0].latency_s
     assert waits[3.0] <= waits[600.0]
     assert waits[3.0] < 5.0
-
-
-def test_boards_that_share_experts_in_a_circle_are_refused():
-    first, second = board({"X": 1}, {"x": "y"}), board({"Y": 1}, {"y": "x"})
-    with pytest.raises(BoardsClash, match="share experts"):
-        joined({"A": first, "B": second}, shared={"x", "y"})
 
 
 def parts_of(components):

@@ -10,20 +10,17 @@ from coe.core import Finding
 from coe.testing import rules_from
 
 
-def test_experts_are_dealt_out_by_falling_probability_until_the_pools_are_full():
+def test_experts_are_dealt_out_by_falling_probability_until_the_pools_are_full_but_for_what_fits_in_none():
     line = line_of(board({"D": 1, "C": 2, "B": 3, "A": 4, "E": 0.5}), 24, executors=2)
     line.run()
     assert line.log == [(0.0, "cpu0 load a"), (1.0, "cpu1 load b"), (2.0, "cpu0 load c"), (3.0, "cpu1 load d")]
-
-
-def test_an_expert_that_fits_in_no_pool_is_passed_over_and_a_smaller_one_taken():
     sizes = {"b": cost(weights_bytes=20), "c": cost(weights_bytes=15)}
     line = line_of(board({"A": 4, "B": 3, "C": 2, "D": 1}), 24, executors=2, costs=sizes)
     line.run()
     assert line.log == [(0.0, "cpu0 load a"), (1.0, "cpu1 load b"), (2.0, "cpu0 load d")]
 
 
-def test_an_image_that_comes_during_the_start_is_served_as_soon_as_its_expert_is_there():
+def test_an_image_that_comes_during_the_start_is_served_as_soon_as_its_expert_is_there_and_that_is_next():
     line = line_of(board({"A": 3, "B": 2, "C": 1}), 34)
     inspect(line, (0.5, "B"))
     assert line.log == [
@@ -33,9 +30,6 @@ def test_an_image_that_comes_during_the_start_is_served_as_soon_as_its_expert_is
         (2.0, "cpu0 load c"),
         (2.3, "reply 0 OK"),
     ]
-
-
-def test_a_demand_overtakes_what_is_still_loaded_for_the_start():
     line = line_of(board({"A": 5, "B": 4, "C": 3, "D": 2, "E": 1}), 34)
     inspect(line, (1.5, "E"))
     assert line.log == [
@@ -47,14 +41,11 @@ def test_a_demand_overtakes_what_is_still_loaded_for_the_start():
     ]
 
 
-def test_a_stage_goes_where_the_longest_queue_stays_shortest_and_then_where_it_adds_least():
+def test_a_stage_goes_where_the_longest_queue_stays_shortest_then_where_it_adds_least_as_where_awaited():
     line = line_of(board({"A": 4, "B": 3, "C": 2}), 14, executors=3, costs={"c": cost(per_image_s=4.0)})
     inspect(line, (10.0, "CB"))
     # C's queue is the longest; B costs 1.3 s on the first executor and 0.3 s where it is resident.
     assert log_of(line, after=10.0) == [(10.0, "cpu2 run c x1"), (10.0, "cpu1 run b x1")]
-
-
-def test_where_the_expert_is_awaited_already_neither_switch_nor_base_is_added():
     rules = board({"A": 4, "B": 3, "C": 2, "X": 1})
     line = line_of(rules, 14, executors=3, costs={"c": cost(per_image_s=9.0)})
     assert log_of(line, (10.0, "CXXX"), after=10.0) == [
@@ -79,7 +70,7 @@ def test_a_switch_is_worth_it_where_it_keeps_the_longest_queue_shorter():
     ]
 
 
-def test_stages_of_one_expert_run_together():
+def test_stages_of_one_expert_run_together_up_to_the_profiled_maximum_and_as_free_memory_allows():
     line = line_of(board({"A": 4, "B": 3, "C": 2}), 34)
     assert log_of(line, (10.0, "CABABACBA"), after=10.0) == [
         (10.0, "cpu0 run c x1"),
@@ -87,9 +78,6 @@ def test_stages_of_one_expert_run_together():
         (10.9, "cpu0 run b x3"),
         (11.4, "cpu0 run c x1"),
     ]
-
-
-def test_a_group_is_split_at_the_profiled_maximum():
     line = line_of(board({"A": 5, "B": 4}), 34)
     assert log_of(line, (10.0, "BAAAAAAAAA"), after=10.0) == [
         (10.0, "cpu0 run b x1"),
@@ -97,9 +85,6 @@ def test_a_group_is_split_at_the_profiled_maximum():
         (10.9, "cpu0 run a x4"),
         (11.5, "cpu0 run a x1"),
     ]
-
-
-def test_a_batch_is_no_larger_than_free_memory_allows():
     rules = board({"A": 5, "B": 4, "C": 3})
     line = line_of(rules, 34, costs={"a": cost(activation_bytes=2)})
     assert log_of(line, (10.0, "BAAAAA"), after=10.0) == [
@@ -157,7 +142,7 @@ def test_an_expert_with_which_a_component_begins_is_no_orphan(count, leaves):
     ]
 
 
-def test_the_next_absent_group_is_loaded_while_the_executor_runs():
+def test_the_next_absent_group_is_loaded_while_the_executor_runs_and_nothing_evicted_that_comes_before():
     line = line_of(board({"A": 5, "B": 4, "C": 3, "D": 2}), 34, costs={"a": cost(per_image_s=3.0)})
     assert log_of(line, (10.0, "ABDBD"), after=10.0) == [
         (10.0, "cpu0 run a x1"),
@@ -166,9 +151,6 @@ def test_the_next_absent_group_is_loaded_while_the_executor_runs():
         (13.2, "cpu0 run b x2"),
         (13.6, "cpu0 run d x2"),
     ]
-
-
-def test_nothing_that_runs_or_comes_before_is_evicted_for_a_prefetch():
     line = line_of(board({"A": 5, "B": 4, "C": 3}), 24)
     assert log_of(line, (10.0, "ABC"), after=10.0) == [
         (10.0, "cpu0 run a x1"),

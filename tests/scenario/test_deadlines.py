@@ -87,23 +87,17 @@ def test_a_board_is_told_when_time_runs_out_while_it_waits():
     assert (when, what) == (12.0, "late S1")
 
 
-def test_what_is_late_without_having_been_foreseen_is_told_with_its_reply():
+def test_what_is_late_is_told_and_answered_foreseen_or_not_and_with_any_strategy():
     line = line_of(board({"A": 1}), 14, strategy="late-binding", findings={}, bad_stages=frozenset({(1, "a")}))
     first = line.arrive(10.0, "A", serial="S1", due_s=10.65)
     inspect(line, (10.0, "A"))
     assert [what for _, what in late(line)] == (["late S1"] if line.results[first].late else [])
-
-
-def test_a_board_past_its_due_time_on_arrival_is_late_and_still_answered():
     line = line_of(board({"A": 1}), 14, strategy="late-binding")
     gone = line.arrive(10.0, "A", serial="S1", due_s=9.0)
     line.run()
     assert late(line) == [(10.0, "late S1")]
     assert line.results[gone].late
     assert line.results[gone].error is None
-
-
-def test_a_strategy_that_looks_at_no_due_times_still_says_what_was_late():
     line = line_of(board({"A": 1}), 14, strategy="coserve")
     gone = line.arrive(10.0, "A", due_s=10.1)
     line.run()

@@ -43,13 +43,16 @@ def test_a_doubtful_finding_runs_again_and_the_second_decides():
     ]
 
 
-def test_second_looks_are_grouped_like_any_stages_and_lead_on():
+def test_second_looks_are_grouped_like_any_stages_and_lead_on_and_none_follows_full_precision():
     doubt = {(number, "a"): says("a", "bad", 0.0) for number in range(3)}
     line = line_of(mixed(board({"A": 1}, {"a": "c"}), a=0.25), 40, findings=doubt)
     inspect(line, (3.0, "AAA"))
     runs = [(when, what) for when, what in line.log if " run " in what]
     assert runs == [(3.0, "cpu0 run a x1"), (3.3, "cpu0 run a x2"), (3.7, "cpu0 run a@fp32 x3"), (4.2, "cpu0 run c x3")]
     assert {result.verdict for result in line.results.values()} == {Verdict.OK}
+    line = line_of(mixed(board({"A": 1}), a=0.25), 40, findings={(0, "a"): Finding("a", "fp32", "ok", 1.0)})
+    inspect(line, (0.0, "A"))
+    assert len(line.results[0].findings) == 1
 
 
 @pytest.mark.parametrize(("margin", "again"), [(0.24, True), (0.25, False), (float("nan"), True)])
@@ -57,12 +60,6 @@ def test_the_margin_decides_who_looks_again(margin, again):
     line = line_of(mixed(board({"A": 1}), a=0.25), 40, findings={(0, "a"): says("a", "ok", margin)})
     inspect(line, (0.0, "A"))
     assert (len(line.results[0].findings) == 2) is again
-
-
-def test_a_finding_in_full_precision_is_final_whatever_its_margin():
-    line = line_of(mixed(board({"A": 1}), a=0.25), 40, findings={(0, "a"): Finding("a", "fp32", "ok", 1.0)})
-    inspect(line, (0.0, "A"))
-    assert len(line.results[0].findings) == 1
 
 
 def test_the_least_score_is_asked_of_the_finding_that_decides():

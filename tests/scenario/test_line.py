@@ -83,17 +83,13 @@ def test_a_detector_stays_while_its_predecessors_have_stages_waiting():
     assert [what for _, what in log_of(line, after=10.0) if "load" in what] == ["cpu load c"]
 
 
-def test_what_is_to_make_room_runs_first_so_that_the_disk_need_not_wait():
+def test_what_is_to_make_room_runs_first_so_that_the_disk_need_not_wait_also_for_the_load_after_it():
     """Three wait for a and one for b: the fuller batch would be a's, but b's place is the one for c."""
     line = line_of(board({"A": 9, "B": 2, "C": 1}), 24, strategy="late-binding", costs={"c": cost(load_s=5.0)})
     inspect(line, (10.0, "AAAB"), (10.1, "C"), (10.2, "AAA"))
     runs = [what for _, what in log_of(line, after=10.0) if "run" in what or "load" in what]
     assert runs[1] == "cpu0 run b x1"
     assert runs[2:4] == ["cpu0 run a x4", "cpu load c"]
-
-
-def test_while_something_loads_room_is_made_for_the_load_after_it():
-    """Most wait for a, one for b, which is to leave next: it runs while c loads, not after c has come and run."""
     rules = board({"A": 9, "B": 5, "E": 4, "C": 1, "D": 1})
     line = line_of(rules, 34, strategy="late-binding", costs={"a": cost(per_image_s=0.3)})
     inspect(line, (10.0, "CDAAAAAAAABE"))
@@ -112,12 +108,9 @@ def waits(max_wait_s):
     return next(when for when, what in line.log if what.startswith(f"reply {lonely} "))
 
 
-def test_no_stage_waits_longer_than_it_may_however_busy_others_are():
+def test_no_stage_waits_longer_than_it_may_and_the_oldest_goes_first_once_all_are_urgent():
     assert waits(max_wait_s=10.0) < 20.5
     assert waits(max_wait_s=600.0) > 80.0
-
-
-def test_the_oldest_goes_first_once_all_are_urgent():
     line = line_of(board({"A": 3, "B": 2}), 24, strategy="late-binding", max_wait_s=0.2, costs={"a": cost(max_batch=1)})
     inspect(line, (10.0, "AB"), (10.05, "AA"))
     assert [what for _, what in log_of(line, after=10.0)] == [
@@ -197,7 +190,7 @@ def test_the_expert_of_a_batch_that_waits_for_its_turn_stays(strategy):
     assert {result.error for result in line.results.values()} == {None}
 
 
-def test_a_batch_that_fails_does_not_spoil_the_batch_behind_it():
+def test_two_batches_of_a_device_fail_apart_are_answered_together_when_it_is_lost_and_finished_at_a_stop():
     line = line_of_depth(bad_stages=frozenset({(0, "a")}))
     inspect(line, (10.0, "AB"))
     assert [line.results[number].error is None for number in (0, 1)] == [False, True]
@@ -207,18 +200,12 @@ def test_a_batch_that_fails_does_not_spoil_the_batch_behind_it():
         (10.3, "reply 0 error"),
         (10.6, "reply 1 OK"),
     ]
-
-
-def test_when_the_device_is_lost_both_batches_are_answered():
     line = line_of_depth()
     arrive(line, 10.0, "AB")
     line.lose(10.1, "cpu")
     line.run()
     assert sorted(line.results) == [0, 1]
     assert all("cpu was lost" in result.error for result in line.results.values())
-
-
-def test_a_line_that_is_stopped_finishes_both():
     line = line_of_depth()
     arrive(line, 10.0, "ABC")
     line.stop(10.1)
@@ -274,7 +261,16 @@ def test_a_stage_of_an_ng_image_is_withdrawn_before_it_runs():
     }
 
 
-def test_a_stage_that_runs_is_awaited_and_its_finding_is_in_the_result():
+def test_at_ng_stages_are_withdrawn_also_hurried_ones_those_that_run_awaited_and_others_go_to_the_end():
+    line = line_of(stopping(fan()), 44)
+    inspect(line, (10.0, "AA"))
+    assert [[finding.expert for finding in result.findings] for result in line.results.values()] == [
+        ["a", "x", "y"]
+    ] * 2
+    line = line_of(stopping(fan()), 24, strategy="late-binding", findings={(0, "x"): "bad"}, max_wait_s=0.1)
+    inspect(line, (10.0, "A"))
+    assert line.results[0].verdict is Verdict.NG
+    assert "cpu0 run y x1" not in [what for _, what in line.log]
     line = line_of(stopping(fan()), 34, executors=2, strategy="samba-parallel", findings={(0, "x"): "bad"})
     inspect(line, (10.0, "A"))
     result = line.results[0]
@@ -283,27 +279,12 @@ def test_a_stage_that_runs_is_awaited_and_its_finding_is_in_the_result():
     assert {finding.expert for finding in result.findings} >= {"a", "x"}
 
 
-def test_images_that_are_not_ng_are_looked_at_to_the_end():
-    line = line_of(stopping(fan()), 44)
-    inspect(line, (10.0, "AA"))
-    assert [[finding.expert for finding in result.findings] for result in line.results.values()] == [
-        ["a", "x", "y"]
-    ] * 2
-
-
 @pytest.mark.parametrize("first", ["x", "y"])
 def test_ng_counts_whichever_branch_came_first_even_if_the_other_branch_failed(first):
     other = {"x": "y", "y": "x"}[first]
     line = line_of(stopping(fan()), 44, findings={(0, first): "bad"}, bad_stages=frozenset({(0, other)}))
     inspect(line, (10.0, "A"))
     assert (line.results[0].verdict, line.results[0].error) == (Verdict.NG, None)
-
-
-def test_a_stage_in_a_hurry_is_withdrawn_too():
-    line = line_of(stopping(fan()), 24, strategy="late-binding", findings={(0, "x"): "bad"}, max_wait_s=0.1)
-    inspect(line, (10.0, "A"))
-    assert line.results[0].verdict is Verdict.NG
-    assert "cpu0 run y x1" not in [what for _, what in line.log]
 
 
 def test_a_stage_that_a_lost_device_gave_back_is_not_queued_again_for_an_ng_image():

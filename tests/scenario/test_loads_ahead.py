@@ -81,7 +81,7 @@ def test_a_speculative_load_that_has_not_begun_is_given_up_for_a_wanted_expert()
     assert (14.5, "cpu0 run d x1") in line.log
 
 
-def test_a_speculative_load_becomes_a_wanted_load_when_its_image_comes():
+def test_a_speculative_load_becomes_wanted_with_its_image_and_others_wait_for_the_load_under_way_alone():
     line = line_of("ABCB" + "A" * 20, evict_s=0.5)
     line.arrive(10.0, "A", serial="S1", refdes="P0")
     line.arrive(13.0, "B", serial="S1", refdes="P1")
@@ -91,9 +91,6 @@ def test_a_speculative_load_becomes_a_wanted_load_when_its_image_comes():
     assert (13.5, "cpu load c") in line.log
     assert next(load.why for load in line.loads if load.expert == "c") is Why.PREFETCH
     assert (14.5, "cpu0 run c x1") in line.log
-
-
-def test_a_wanted_expert_waits_for_no_more_than_the_load_under_way():
     line = line_of("ABCC")
     line.arrive(10.0, "A", serial="S1", refdes="P0")
     line.arrive(13.0, "B", serial="S1", refdes="P1")
@@ -147,15 +144,16 @@ class Filling(VirtualLine):
             self.filled = now, any(pool.is_moving() for pool in self.controller.pools.values())
 
 
-def test_pools_are_filled_although_other_experts_take_turns_without_a_pause():
+def test_pools_are_filled_without_a_pause_but_not_while_a_batch_holds_the_bytes_nor_after_a_stop():
     line = Filling(BOARD, dict.fromkeys("abcd", COST), ROOM_FOR_TWO, strategy="coserve")
     for image in range(20):
         line.arrive(float(image), "CDAB"[image % 4])
     line.run()
     assert line.filled == (1.0, True)
-
-
-def test_pools_are_not_filled_while_a_batch_holds_the_bytes_of_an_initial_expert():
+    line = Filling(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="late-binding")
+    line.stop(0.5)
+    line.run()
+    assert line.filled == (1.0, False)
     costs = dict.fromkeys("abcd", replace(COST, activation_bytes=6, base_s=5.0, max_batch=2))
     line = Filling(BOARD, costs, pools_of(1, 34, 4), strategy="late-binding")
     for _ in range(2):
@@ -163,13 +161,6 @@ def test_pools_are_not_filled_while_a_batch_holds_the_bytes_of_an_initial_expert
     line.run()
     assert [load.expert for load in line.loads] == ["a", "b", "c"]
     assert line.filled == (7.2, False)
-
-
-def test_a_line_that_stops_is_not_filled_further():
-    line = Filling(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="late-binding")
-    line.stop(0.5)
-    line.run()
-    assert line.filled == (1.0, False)
 
 
 def test_pools_fill_in_the_order_of_the_parts_list_then_by_usage():
