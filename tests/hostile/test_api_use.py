@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import math
 import os
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from quick_line import DARK, LIGHT, QuickDevice, quick
+from quick_line import DARK, LIGHT, QuickDevice, held, quick
 
 from coe import Picture, config
 from coe.core import Batch, FailureKind, Verdict
@@ -54,10 +55,8 @@ def by_stream(line, *arguments, **words):
 WAYS = pytest.mark.parametrize("ask", [by_submit, by_inspect, by_stream])
 
 
-@WAYS
-@pytest.mark.parametrize(
-    "words",
-    [
+WRONG = {
+    "a text, not": [
         {"component": None},
         {"component": ["C"]},
         {"component": 3},
@@ -65,26 +64,19 @@ WAYS = pytest.mark.parametrize("ask", [by_submit, by_inspect, by_stream])
         {"refdes": b"R1"},
         {"name": Path("x.png")},
     ],
-    ids=str,
-)
-def test_what_is_no_word_is_said(line, ask, words):
+    "is neither 'BGR' nor 'RGB'": [{"order": order} for order in ("rgb", "", 0, "GRB", ["BGR"])],
+    "within a number of seconds above 0": [{"within_s": s} for s in (0, -1.5, math.nan, math.inf, "5s", True, 1e308)],
+}
+
+
+@WAYS
+@pytest.mark.parametrize(("words", "says"), [(words, says) for says, rows in WRONG.items() for words in rows], ids=str)
+def test_a_word_that_is_none_is_said(line, ask, words, says):
     ((word, value),) = words.items()
-    with pytest.raises(ConfigError, match=f"^{word}=.*: give a text, not {type(value).__name__}"):
+    if says == "a text, not":
+        says = f"^{word}=.*: give a text, not {type(value).__name__}"
+    with pytest.raises(ConfigError, match=says):
         ask(line, LIGHT, **{"component": "C"} | words)
-
-
-@WAYS
-@pytest.mark.parametrize("order", ["rgb", "", 0, "GRB", ["BGR"]], ids=str)
-def test_an_order_of_colours_that_is_none_is_said(line, ask, order):
-    with pytest.raises(ConfigError, match="is neither 'BGR' nor 'RGB'"):
-        ask(line, LIGHT, "C", order=order)
-
-
-@WAYS
-@pytest.mark.parametrize("within_s", [0, -1.5, float("nan"), float("inf"), "5s", True, 1e308])
-def test_a_due_time_that_is_none_is_said(line, ask, within_s):
-    with pytest.raises(ConfigError, match="within a number of seconds above 0"):
-        ask(line, LIGHT, "C", within_s=within_s)
 
 
 def test_what_is_asked_wrongly_is_said_at_once_and_a_source_that_fails_after_the_results_under_way(line):
@@ -134,24 +126,8 @@ def png(pixels):
     return bytes(cv2.imencode(".png", pixels)[1].tobytes())
 
 
-def array():
-    frame = LIGHT.copy()
-    return frame, lambda: frame.fill(20)
-
-
-def window():
-    ring = np.full((120, 100, 3), 200, np.uint8)
-    return ring[::2, ::2], lambda: ring.fill(20)
-
-
-def columns_first():
-    frame = np.asfortranarray(LIGHT)
-    return frame, lambda: frame.fill(20)
-
-
-def grey():
-    frame = np.full((50, 50), 200, np.uint8)
-    return frame, lambda: frame.fill(20)
+def seen(frame, part=lambda frame: frame):
+    return part(frame), lambda: frame.fill(20)
 
 
 def encoded():
@@ -164,7 +140,17 @@ def viewed():
     return memoryview(buffer), lambda: buffer.__setitem__(slice(8, None), bytes(len(buffer) - 8))
 
 
-@pytest.mark.parametrize("camera", [array, window, columns_first, grey, encoded, viewed])
+CAMERAS = {
+    "array": lambda: seen(LIGHT.copy()),
+    "window": lambda: seen(np.full((120, 100, 3), 200, np.uint8), lambda ring: ring[::2, ::2]),
+    "columns first": lambda: seen(np.asfortranarray(LIGHT)),
+    "grey": lambda: seen(np.full((50, 50), 200, np.uint8)),
+    "encoded": encoded,
+    "viewed": viewed,
+}
+
+
+@pytest.mark.parametrize("camera", CAMERAS.values(), ids=CAMERAS)
 @pytest.mark.parametrize("way", ["submit", "call", "task", "full"])
 def test_a_verdict_is_of_the_pixels_at_the_moment_of_the_call(tiny, camera, way):
     device = QuickDevice()
@@ -220,9 +206,7 @@ def test_what_a_callback_raises_reaches_neither_other_callbacks_nor_the_line(tin
 
 @pytest.mark.parametrize("call", ["set_result", "set_exception", "cancel"])
 def test_nobody_but_the_line_answers_an_image(tiny, call):
-    device = QuickDevice()
-    device.gate.clear()
-    with quick(tiny, device) as line:
+    with held(tiny) as (line, device):
         future = line.submit(LIGHT, "C")
         if call == "cancel":
             assert not future.cancel()
@@ -454,10 +438,8 @@ def test_a_submit_that_races_an_end_is_answered_or_refused(tiny, end):
 @pytest.mark.parametrize("end", ["close", "stop"])
 @pytest.mark.parametrize("way", ["submit", "inspect", "stream"])
 def test_who_waits_for_room_wakes_when_the_line_ends(tiny, end, way):
-    device = QuickDevice()
-    device.gate.clear()
     ask = {"submit": by_submit, "inspect": by_inspect, "stream": by_stream}[way]
-    with quick(tiny, device, inbox=1) as line, ThreadPoolExecutor(2) as threads:
+    with held(tiny, inbox=1) as (line, device), ThreadPoolExecutor(2) as threads:
         under_way = line.submit(LIGHT, "C")
         waiting = threads.submit(ask, line, DARK, "C")
         while not line._admission._waiting:
@@ -471,9 +453,7 @@ def test_who_waits_for_room_wakes_when_the_line_ends(tiny, end, way):
 
 
 def test_an_interrupted_wait_gives_its_place_in_the_row_back(tiny):
-    device = QuickDevice()
-    device.gate.clear()
-    with quick(tiny, device, inbox=1) as line:
+    with held(tiny, inbox=1) as (line, device):
         line.submit(LIGHT, "C")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("coe.runtime.admission.Ticket.wait", lambda ticket: _raise(KeyboardInterrupt()))
@@ -512,8 +492,6 @@ def test_waiting_for_room_takes_no_thread_full_is_full_and_what_is_never_awaited
 
 
 def test_who_is_cancelled_while_waiting_gives_the_place_back(tiny):
-    device = QuickDevice()
-    device.gate.clear()
 
     async def work(line):
         running, waiting, behind = (asyncio.ensure_future(line.inspect(LIGHT, "C")) for _ in range(3))
@@ -527,15 +505,13 @@ def test_who_is_cancelled_while_waiting_gives_the_place_back(tiny):
         device.gate.set()
         return await behind
 
-    with quick(tiny, device, inbox=1) as line:
+    with held(tiny, inbox=1) as (line, device):
         assert asyncio.run(work(line)).verdict is Verdict.OK
         assert line.drain(60)
         assert line.metrics().images == 2
 
 
 def test_a_coroutine_that_is_dropped_while_its_thread_holds_a_lock_of_the_line_ends(tiny):
-    device = QuickDevice()
-    device.gate.clear()
 
     def start(line):
         waiting = line.inspect(LIGHT, "C")
@@ -552,21 +528,19 @@ def test_a_coroutine_that_is_dropped_while_its_thread_holds_a_lock_of_the_line_e
         device.gate.set()
         await asyncio.wrap_future(first)
 
-    with quick(tiny, device, inbox=1) as line:
+    with held(tiny, inbox=1) as (line, device):
         asyncio.run(work(line))
         assert line.drain(60)
         assert line.metrics().images == 1
 
 
 def test_a_loop_that_ends_before_the_answer_leaves_nothing_behind(tiny):
-    device = QuickDevice()
-    device.gate.clear()
 
     async def give_up(line):
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(line.inspect(LIGHT, "C"), 0.01)
 
-    with quick(tiny, device, inbox=1) as line:
+    with held(tiny, inbox=1) as (line, device):
         asyncio.run(give_up(line))
         device.gate.set()
         assert line.drain(60)
@@ -615,9 +589,7 @@ IDLE = {
 
 @pytest.mark.parametrize("call", [*REFUSED, *IDLE])
 def test_a_forked_child_is_told_and_the_parents_line_goes_on(tiny, call):
-    device = QuickDevice()
-    device.gate.clear()
-    with quick(tiny, device) as line:
+    with held(tiny) as (line, device):
         later = line.submit(LIGHT, "C")
         assert device.reached.wait(60)
         said = in_a_child(lambda: {**REFUSED, **IDLE}[call](line, later))

@@ -63,15 +63,13 @@ def joints(count, score=0.9):
 
 
 @BOTH
-@pytest.mark.parametrize("count", [1, 299, 300, 301, 2000])
-def test_a_bridge_is_ng_behind_any_number_of_better_joints(judging, count):
-    assert judged([*joints(count), (at(count), (0.0, 0.8, 0.0))], judging) is Verdict.NG
-
-
-@BOTH
-@pytest.mark.parametrize("score", [0.25, 0.3, 0.5, 1.0])
-def test_a_bridge_counts_from_the_threshold_on_whatever_the_joints_score(judging, score):
-    assert judged([*joints(400, 1.0), (at(400), (0.0, score, 0.0))], judging) is Verdict.NG
+@pytest.mark.parametrize(
+    ("others", "score"),
+    [*((joints(n), 0.8) for n in (1, 299, 300, 301, 2000)), *((joints(400, 1.0), s) for s in (0.25, 0.3, 0.5, 1.0))],
+    ids=lambda value: len(value) if isinstance(value, list) else value,
+)
+def test_a_bridge_from_the_threshold_on_is_ng_behind_any_number_of_better_joints(judging, others, score):
+    assert judged([*others, (at(len(others)), (0.0, score, 0.0))], judging) is Verdict.NG
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 300])

@@ -13,7 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import pytest
-from quick_line import DARK, LIGHT, QuickDevice, quick
+from quick_line import DARK, LIGHT, QuickDevice, held, quick
 
 import coe
 from coe import Picture
@@ -278,9 +278,7 @@ def test_a_line_that_got_too_few_threads_does_not_disturb_the_end(tiny, monkeypa
 
 
 def test_a_stream_waits_for_room_that_others_have_where_submit_would_raise(tiny):
-    device = QuickDevice()
-    device.gate.clear()
-    with quick(tiny, device, inbox=1, on_full="raise") as line:
+    with held(tiny, inbox=1, on_full="raise") as (line, device):
         line.submit(LIGHT, "C")
         with pytest.raises(LineFull):
             line.submit(LIGHT, "C")

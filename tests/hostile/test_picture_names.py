@@ -113,21 +113,8 @@ def test_a_board_is_not_ok_while_its_picture_is_on_its_way(tiny, tmp_path, call)
     board, store = tiny
     write(tmp_path / "in" / "SN1" / "R1__C.png", encoded())
     write(tmp_path / "in" / "SN1" / ".in.R2__C.png.", encoded())
-    said = call(
-        *(
-            "--board",
-            board,
-            "--store",
-            store,
-            "--images",
-            tmp_path / "in",
-            "--out",
-            tmp_path / "out",
-            "--memory",
-            "12MB",
-        ),
-        command=inspect_cli,
-    )
+    given = ("--board", board, "--store", store, "--images", tmp_path / "in", "--out", tmp_path / "out")
+    said = call(*given, "--memory", "12MB", command=inspect_cli)
     assert said.status == 3
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
     assert summary["boards"]["SN1"] != "OK"

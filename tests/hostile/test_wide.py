@@ -213,40 +213,29 @@ def test_a_pillow_image_is_what_pillow_shows(mode):
 
 
 @pytest.mark.parametrize(
-    ("image", "order", "error"),
+    ("image", "order", "error", "way"),
     [
-        (torch.from_numpy(RGB), None, ConfigError),
-        (Wrapped(BGR), None, ConfigError),
-        (memoryview(RGB), None, ConfigError),
-        (Image.fromarray(RGB), "BGR", ConfigError),
-        (torch.zeros(20, 30, requires_grad=True), "RGB", TypeError),
-        (torch.zeros(20, 30, device="meta"), "RGB", TypeError),
-        (Image.fromarray(RGB).convert("CMYK"), None, TypeError),
-        (opened(saved("GIF")), None, TypeError),
-        (io.BytesIO(ENCODED.tobytes()), None, TypeError),
-        ([[1, 2], [3, 4]], None, TypeError),
+        (torch.from_numpy(RGB), None, ConfigError, ""),
+        (Wrapped(BGR), None, ConfigError, ""),
+        (memoryview(RGB), None, ConfigError, ""),
+        (Image.fromarray(RGB), "BGR", ConfigError, ""),
+        (torch.zeros(20, 30, requires_grad=True), "RGB", TypeError, ""),
+        (torch.zeros(20, 30, device="meta"), "RGB", TypeError, ""),
+        (Image.fromarray(RGB).convert("CMYK"), None, TypeError, ""),
+        (opened(saved("GIF")), None, TypeError, ""),
+        (io.BytesIO(ENCODED.tobytes()), None, TypeError, "`read()`"),
+        ([[1, 2], [3, 4]], None, TypeError, ""),
+        (cv2.UMat(np.ascontiguousarray(BGR)), None, TypeError, "`get()`"),
+        ((b"", RGB.shape), None, TypeError, "np.frombuffer"),
+        ((True, RGB), None, TypeError, "the second"),
+        (cv2.VideoCapture(), None, TypeError, "`read()` returns, of a pair the second"),
+        ({"image": RGB}, None, TypeError, "np.frombuffer"),
+        (None, None, TypeError, "imread"),
     ],
 )
-def test_what_cannot_be_known_is_refused_at_the_call(image, order, error):
-    with pytest.raises(error):
+def test_what_cannot_be_known_is_refused_at_the_call_with_a_way_to_an_image(image, order, error, way):
+    with pytest.raises(error, match=re.escape(way)):
         ImageSource.of(image, order)
-
-
-@pytest.mark.parametrize(
-    ("image", "way"),
-    [
-        (cv2.UMat(np.ascontiguousarray(BGR)), "`get()`"),
-        (io.BytesIO(), "`read()`"),
-        ((b"", RGB.shape), "np.frombuffer"),
-        ((True, RGB), "the second"),
-        (cv2.VideoCapture(), "`read()` returns, of a pair the second"),
-        ({"image": RGB}, "np.frombuffer"),
-        (None, "imread"),
-    ],
-)
-def test_what_is_no_image_has_a_way_to_one(image, way):
-    with pytest.raises(TypeError, match=re.escape(way)):
-        ImageSource.of(image)
 
 
 def test_a_transparent_colour_counts_loaded_or_not():

@@ -95,14 +95,11 @@ def test_each_picture_is_judged_by_the_look_that_it_fits_best(learned, call):
     assert used == {f"two/{name}": References(Store(None)).manifest(f"two/{name}").checksum for name in LOOKS}
 
 
-def test_calibration_judges_as_the_line_does(learned, call):
+def test_calibration_judges_as_the_line_does_and_a_bundle_takes_all_alternates_along(learned, call):
     for label, change in (("none", np.copy), ("strange", bad)):
         saved(learned / "seen" / "any" / label, *(shot(change(LOOKS[name](part())), 60) for name in LOOKS))
     judged = call("evaluate", "two.yaml", "--images", "seen", *ALLOW, command=experts_command)
     assert "any: 4 of 4 as labelled" in judged.out, judged.out + judged.err
-
-
-def test_a_bundle_takes_all_alternates_along(learned, call):
     assert call("bundle", "two.yaml", command=experts_command).status == 0
     unpacked = ("install", "two.coe", "--store", "other", "--rules", "elsewhere", *ALLOW)
     assert call(*unpacked, command=experts_command).status == 0

@@ -130,11 +130,13 @@ def test_what_an_earlier_run_left_on_a_gpu_is_not_this_ones(monkeypatch):
     assert line_run.device_peak_bytes() == 12
 
 
-def test_kinds_that_open_their_own_files_are_refused():
+def test_kinds_that_open_their_own_files_are_refused_and_experts_made_in_what_each_device_runs():
     with pytest.raises(ConfigError, match="experts of kind 'onnx' open their own files"):
         remembered_device.HostOnlyDevice(
             Store(Path("nowhere")), {"onnx": object()}, 1, remembered=remembered_device.RememberedOutputs()
         )
+    made = {executors: variants(executors, ["mixed"]) for executors in ("cpu=1", "cuda=2", "cuda:0=1,cuda:1=1,cpu=1")}
+    assert list(made.values()) == [["fp32", "int8"], ["fp32", "fp16", "q8"], ["fp32", "int8", "fp16", "q8"]]
 
 
 @pytest.mark.parametrize("form", with_slow_rows(["jpeg", "array"], fast=1))
@@ -153,15 +155,12 @@ def test_the_command_measures_the_host_alone(prepared_work, tmp_path, call, form
 SMALL_GPU = ("switch", "--device", "cuda", "--kind", "narrow", "--input", "32", "--variant", "q8")
 
 
-def test_switches_on_a_gpu_stand_beside_the_plain_copy(driver, work, call):
+def test_switches_on_a_gpu_stand_beside_the_plain_copy_and_leave_no_device_memory_behind(driver, work, call):
     (row,) = rows_of(said := call(*SMALL_GPU, "--repeats", "1", "--work", work, "--json", "-"))
     assert (row["kind"], row["variant"]) == ("narrow", "q8")
     assert all(row[time] > 0 for time in ("read_s", "copy_s", "plain_copy_s", "activate_s", "ready_s"))
     assert row["batch_s"].keys() == row["switched_s"].keys() == {"1", "4", "8", "16"}
     assert "another x4" in said.err
-
-
-def test_switches_in_turn_leave_no_device_memory_behind(driver, work, call):
     (row,) = rows_of(call(*SMALL_GPU, "--cycles", "8", "--experts", "4", "--work", work, "--json", "-"))
     assert row["reserved_after"] == row["reserved_before"] > 0
     assert row["peak_reserved"] <= row["budget"]
@@ -211,8 +210,3 @@ def test_without_a_gpu_it_is_said(call):
 def test_what_a_gpu_does_not_run_is_refused_before_it_is_made(driver, call):
     said = call(*SMALL_GPU[:-1], "q8,int8")
     assert (said.status, "cuda runs fp32, fp16, q8" in said.words) == (2, True)
-
-
-def test_experts_are_made_in_what_each_device_runs():
-    made = {executors: variants(executors, ["mixed"]) for executors in ("cpu=1", "cuda=2", "cuda:0=1,cuda:1=1,cpu=1")}
-    assert list(made.values()) == [["fp32", "int8"], ["fp32", "fp16", "q8"], ["fp32", "int8", "fp16", "q8"]]

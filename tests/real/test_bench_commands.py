@@ -50,7 +50,7 @@ def test_images_that_come_one_by_one_hardly_wait(call):
 SMALL_BOXES = ("sim", "--images", "100", "--strategy", "late-binding")
 
 
-def test_there_is_a_row_for_each_number_of_boxes_and_mishap(call):
+def test_there_is_a_row_for_each_number_of_boxes_and_mishap_and_boards_come_in_equal_parts(call):
     rows = rows_of(call(*SMALL_BOXES, "--boxes", "2,3", "--mishap", "none,lost", "--json", "-"))
     assert [(row["boxes"], row["mishap"]) for row in rows] == [
         (boxes, mishap) for boxes in (2, 3) for mishap in ("none", "lost")
@@ -59,9 +59,6 @@ def test_there_is_a_row_for_each_number_of_boxes_and_mishap(call):
         assert (row["images"], row["errors"]) == (100, 0)
         assert 0 < row["of_bound"] <= 1.05
         assert (row["experts_moved"] is None) == (row["mishap"] == "none")
-
-
-def test_boards_come_in_equal_parts(call):
     said = call(*SMALL_BOXES, "--boxes", "2", "--boards", "A,B")
     assert said.status == 0, said.err
     assert "2 boards" in said.out

@@ -8,6 +8,7 @@ import sys
 import cv2
 import numpy as np
 import pytest
+from tiny_line import STATED
 
 from coe.cli import experts_command as experts_cli
 from coe.cli import inspect as inspect_cli
@@ -137,13 +138,6 @@ def test_max_errors_stops_the_run(inspect, folder, tmp_path, capsys):
     assert summary["errors"] >= 1
 
 
-def test_a_full_disk_ends_with_a_sentence_and_status_4(inspect, tmp_path, capsys):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "results.jsonl").symlink_to("/dev/full")
-    assert inspect() == 4
-    assert "Traceback" not in capsys.readouterr().err
-
-
 def _many(folder):
     pixels = (folder / "SN1" / "R0__A.png").read_bytes()
     (folder / "SN3").mkdir()
@@ -232,22 +226,7 @@ def test_a_state_dict_is_imported_and_a_pickle_is_not(tmp_path, monkeypatch, cap
 
     expert = Expert("x", "narrow", ("ok", "bad"), 48, "t/x")
     torch.save(kinds.resolve("narrow").skeleton(expert).state_dict(), tmp_path / "good.pt")
-    options = (
-        "--kind",
-        "narrow",
-        "--labels",
-        "ok,bad",
-        "--input",
-        "48",
-        "--store",
-        tmp_path / "store",
-        "--resize",
-        "letterbox",
-        "--channels",
-        "rgb",
-        "--normalize",
-        "imagenet",
-    )
+    options = ("--kind", "narrow", "--labels", "ok,bad", "--input", "48", "--store", tmp_path / "store", *STATED)
     assert run(experts_cli.main, monkeypatch, "import", "t/x", tmp_path / "good.pt", *options) == 0
     assert run(experts_cli.main, monkeypatch, "verify", "t/x", "--store", tmp_path / "store") == 0
 

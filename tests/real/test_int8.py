@@ -123,12 +123,23 @@ def test_a_quantised_network_says_nearly_the_same_for_batches_of_any_size(expert
             assert float((one - other).abs().mean()) < 0.05 * float(one.abs().max())
 
 
-def test_what_a_network_answers_keeps_its_form():
+def test_what_a_network_answers_keeps_its_form_and_layers_stay_float_as_they_are_asked_to():
     a, b, c = (torch.full((1,), float(n)) for n in range(3))
     for form in (a, (a, b), [a, {"boxes": b, "scores": (c,)}]):
         assert nested(nesting(form), iter(flat(form))) == form
     with pytest.raises(TypeError):
         nesting("text")
+    quantiser = int8.Quantiser(exported(), images(CLASSIFIER, 8))
+
+    def weights_in_int8(in_float):
+        kinds_of = [tensor.data_type for tensor in quantiser.quantised(in_float).graph.initializer if tensor.dims]
+        return sum(one == onnx.TensorProto.INT8 for one in kinds_of)
+
+    whole = weights_in_int8(())
+    assert (len(quantiser.layers), quantiser.ends < set(quantiser.layers)) == (13, True)
+    assert weights_in_int8(quantiser.layers[:3]) < whole
+    assert weights_in_int8(quantiser.layers) == 0
+    assert weights_in_int8(()) == whole
 
 
 @SMALL
@@ -216,20 +227,6 @@ def test_nothing_in_a_model_is_of_this_processor(expert):
     for model in (exported(expert), quantised(expert)):
         assert {node.domain for node in model.graph.node} == {""}
         assert [(one.domain, one.version) for one in model.opset_import] == [("", int8.OPSET)]
-
-
-def test_layers_stay_float_as_they_are_asked_to():
-    quantiser = int8.Quantiser(exported(), images(CLASSIFIER, 8))
-
-    def weights_in_int8(in_float):
-        kinds_of = [tensor.data_type for tensor in quantiser.quantised(in_float).graph.initializer if tensor.dims]
-        return sum(one == onnx.TensorProto.INT8 for one in kinds_of)
-
-    whole = weights_in_int8(())
-    assert (len(quantiser.layers), quantiser.ends < set(quantiser.layers)) == (13, True)
-    assert weights_in_int8(quantiser.layers[:3]) < whole
-    assert weights_in_int8(quantiser.layers) == 0
-    assert weights_in_int8(()) == whole
 
 
 def test_a_model_is_fitted_to_the_processor_when_it_is_opened_and_one_newer_than_the_library_is_told():

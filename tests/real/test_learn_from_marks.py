@@ -134,7 +134,7 @@ def test_a_kind_that_learns_from_good_parts_alone_needs_no_reference_and_learns_
     assert manifest.body is not None, "the backbone is stored once"
 
 
-def test_a_picture_that_is_younger_than_the_word_on_it_is_named(tmp_path):
+def test_the_last_word_counts_an_empty_one_takes_it_back_and_a_picture_that_is_younger_is_named(tmp_path):
     at = "2026-11-26T06:00:00Z"
     said_s = datetime.fromisoformat(at).timestamp()
     for name, taken_s in {"before": said_s - 60, "within the second": said_s + 0.9, "after": said_s + 60}.items():
@@ -143,6 +143,15 @@ def test_a_picture_that_is_younger_than_the_word_on_it_is_named(tmp_path):
     (tmp_path / "undated").touch()
     words = [PictureMark(image=name, label="good", at=at) for name in ("before", "within the second", "after", "gone")]
     assert lessons.changed_since([*words, PictureMark(image="undated", label="good")], tmp_path) == ["after"]
+    for label in ("good", "dark"):
+        marks.add(tmp_path, PictureMark(image="a.png", label=label, component="L"))
+    marks.add(tmp_path, PictureMark(image="b.png", label="good", component="L"))
+    assert {mark.image: mark.label for mark in marks.read(tmp_path)} == {"a.png": "dark", "b.png": "good"}
+    marks.add(tmp_path, PictureMark(image="a.png", label=""))
+    assert [mark.image for mark in marks.read(tmp_path)] == ["b.png"]
+    (tmp_path / marks.MARKS).write_text(json.dumps({"image": 3}) + "\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=f"{marks.MARKS}:1"):
+        marks.read(tmp_path)
 
 
 def evaluation(*right, bad=False):
@@ -202,18 +211,6 @@ def test_nothing_marked_is_said_and_so_is_an_image_without_a_result_or_a_compone
     result = json.loads((inspected / "results.jsonl").read_text().splitlines()[0]) | {"component": ""}
     (tmp_path / "results.jsonl").write_text(json.dumps(result) + "\n")
     assert run("learn", place / "lamps.yaml", "--from", tmp_path, *more, f"{result['image']}=good") == 2
-
-
-def test_the_last_word_counts_and_an_empty_one_takes_it_back(tmp_path):
-    for label in ("good", "dark"):
-        marks.add(tmp_path, PictureMark(image="a.png", label=label, component="L"))
-    marks.add(tmp_path, PictureMark(image="b.png", label="good", component="L"))
-    assert {mark.image: mark.label for mark in marks.read(tmp_path)} == {"a.png": "dark", "b.png": "good"}
-    marks.add(tmp_path, PictureMark(image="a.png", label=""))
-    assert [mark.image for mark in marks.read(tmp_path)] == ["b.png"]
-    (tmp_path / marks.MARKS).write_text(json.dumps({"image": 3}) + "\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=f"{marks.MARKS}:1"):
-        marks.read(tmp_path)
 
 
 def test_marked_pictures_of_equal_content_are_never_on_both_sides():

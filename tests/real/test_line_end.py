@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from quick_line import LIGHT, QuickDevice, quick
+from quick_line import LIGHT, held, quick
 
 from coe import Inspector, config
 from coe.core import Expert
@@ -268,11 +268,9 @@ def test_what_is_decoded_at_once_stays_within_its_budget_later_stages_too(tiny, 
 
 
 def test_small_images_do_not_pass_a_large_one_that_waits(tiny):
-    device = QuickDevice()
-    device.gate.clear()
     order = []
     large = np.full((400, 400, 3), 200, np.uint8)
-    with quick(tiny, device, inbox_bytes=100_000) as line:
+    with held(tiny, inbox_bytes=100_000) as (line, device):
         first = line.submit(LIGHT, "C", name="first")
         threads = []
         for name, image in (("large", large), ("small", LIGHT)):

@@ -10,6 +10,7 @@ import torch
 from built_once import linked_copy
 from PIL import Image
 from tables import with_slow_rows
+from tiny_line import STATED
 
 from coe.cli import experts_command as experts_cli
 from coe.core import Expert
@@ -223,22 +224,7 @@ def test_the_command_says_what_is_wrong(store, monkeypatch, capsys, tmp_path):
 def test_import_prepares_by_itself_unless_told_not_to(monkeypatch, tmp_path):
     torch.save(weights(CLASSIFIER), tmp_path / "good.pt")
     shelf = Store(tmp_path / "store")
-    options = (
-        "--kind",
-        "narrow",
-        "--input",
-        64,
-        "--labels",
-        "a,b,c",
-        "--store",
-        shelf.root,
-        "--resize",
-        "letterbox",
-        "--channels",
-        "rgb",
-        "--normalize",
-        "imagenet",
-    )
+    options = ("--kind", "narrow", "--labels", "a,b,c", "--input", 64, "--store", shelf.root, *STATED)
     assert run(monkeypatch, "import", "t/x", tmp_path / "good.pt", *options) == 0
     assert tuple(shelf.manifest("t/x").variants) == ("fp32", "q8")
     assert run(monkeypatch, "import", "t/x", tmp_path / "good.pt", *options, "--no-prepare") == 0

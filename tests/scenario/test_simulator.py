@@ -223,14 +223,10 @@ def changes(steps):
 
 
 @pytest.mark.parametrize("name", ENGINE)
-def test_a_machine_as_measured_changes_nothing(name):
+def test_a_machine_of_half_the_speed_is_reported_and_expected_and_one_as_measured_changes_nothing(name):
     steps, metrics = steps_of(name, 1.0)
     assert not changes(steps)
     assert metrics.pace == 1
-
-
-@pytest.mark.parametrize("name", ENGINE)
-def test_a_machine_of_half_the_speed_is_reported_and_expected(name):
     steps, metrics = steps_of(name, 0.5)
     assert [round(change.pace, 6) for change in changes(steps)] == [2.0]
     assert metrics.pace == pytest.approx(2)

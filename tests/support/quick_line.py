@@ -1,6 +1,7 @@
 """A line of the tiny board on a device that does not calculate, for fast tests of the API."""
 
 import threading
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -18,6 +19,10 @@ COSTS = LineCosts(
 )
 LIGHT, DARK = (np.full((50, 50, 3), grey, np.uint8) for grey in (200, 20))
 """Pictures that component C passes and rejects."""
+
+
+def meeting(name):
+    return lambda self, *_, **__: self._meet(name)
 
 
 class QuickDevice(Device):
@@ -46,41 +51,12 @@ class QuickDevice(Device):
                 raise trouble
             trouble()
 
-    def prepare(self, experts, executors=1):
-        self._meet("prepare")
-
-    def admit(self, experts, executors):
-        self._meet("admit")
+    prepare, admit, enter, read, load, evict, fill, forget, trim, leave, close = map(
+        meeting, ("prepare", "admit", "enter", "read", "load", "evict", "fill", "forget", "trim", "leave", "close")
+    )
 
     def fixed_bytes(self, experts, executors):
         return 0
-
-    def enter(self, executor):
-        self._meet("enter")
-
-    def read(self, pool, expert, *, body=False):
-        self._meet("read")
-
-    def load(self, pool, expert, *, keep_copy=False, body=False):
-        self._meet("load")
-
-    def evict(self, pool, expert, *, keep_copy=False, body=None):
-        self._meet("evict")
-
-    def fill(self, expert):
-        self._meet("fill")
-
-    def forget(self, expert):
-        self._meet("forget")
-
-    def trim(self):
-        self._meet("trim")
-
-    def leave(self):
-        self._meet("leave")
-
-    def close(self):
-        self._meet("close")
 
     def run(self, executor, pool, expert, images):
         self.reached.set()
@@ -99,3 +75,12 @@ def quick(tiny, device=None, **options):
     changes |= {name: options.pop(name) for name in ("keep_trace", "make_decider") if name in options}
     options = {"memory": "100MB", "profile": None, "experiment": Experiment(**changes)} | options
     return Inspector(board, store=store, **options)
+
+
+@contextmanager
+def held(tiny, **options):
+    """Give a line whose device waits at its gate, and the device."""
+    device = QuickDevice()
+    device.gate.clear()
+    with quick(tiny, device, **options) as line:
+        yield line, device

@@ -177,16 +177,12 @@ def _inside(name, command):
 
 
 @pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])
-def test_each_command_shows_one_example_that_it_reads(name, command):
+def test_each_command_shows_one_example_that_it_reads_and_explains_each_option_whole_in_small_letters(name, command):
     examples = [line.strip() for line in command.help.splitlines() if line.strip().startswith("Example:")]
     assert len(examples) == 1
     words = shlex.split(examples[0].removeprefix("Example:"))
     assert " ".join(words[: len(name.split())]) == name
     command.make_context(name, words[len(name.split()) :])
-
-
-@pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])
-def test_help_cuts_no_flag_and_no_sentence_off(name, command):
     text = "".join(command.get_help(command.make_context(name, [], resilient_parsing=True)).split())
     shown = [option for option in command.params if not option.hidden]
     said = [
@@ -194,6 +190,9 @@ def test_help_cuts_no_flag_and_no_sentence_off(name, command):
         *(option.help for option in shown if option.help),
     ]
     assert [one for one in said if "".join(one.split()) not in text] == []
+    assert not [one.name for one in command.params if not getattr(one, "help", None) and one.name != "help"]
+    flags = [flag for option in command.params for flag in (*option.opts, *option.secondary_opts)]
+    assert flags == [flag.lower() for flag in flags], "whatever typer makes of a metavar"
 
 
 @pytest.mark.parametrize("name", ["coe-bench", "coe-board", "coe-experts", "coe-serve"])
@@ -201,18 +200,6 @@ def test_the_list_of_commands_has_whole_sentences(name, call):
     text = "".join(call("--help", command=APPLICATIONS[name]).out.split())
     first = [command.help.partition("\n\n")[0] for words, command in commands() if words.rpartition(" ")[0] == name]
     assert [one for one in first if "".join(one.split()) not in text] == []
-
-
-@pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])
-def test_each_option_is_explained(name, command):
-    silent = [option.name for option in command.params if not getattr(option, "help", None) and option.name != "help"]
-    assert silent == []
-
-
-@pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])
-def test_each_option_is_in_small_letters_whatever_typer_makes_of_a_metavar(name, command):
-    flags = [flag for option in command.params for flag in (*option.opts, *option.secondary_opts)]
-    assert flags == [flag.lower() for flag in flags]
 
 
 def test_rare_options_are_shown_on_request(call):

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coe.config import parse_bandwidth
 from coe.core import Expert
-from coe.errors import ConfigError, DeviceLost, StoreError
+from coe.errors import DeviceLost, StoreError
 from coe.runtime.copy_lane import CopyLanes, Disk
 from coe.scheduler.costs import Tier
 from coe.scheduler.events import Evict, Evicted, Fetched, Fill, Filled, FillFailed, Load, Loaded, LoadFailed, Lost, Why
@@ -236,14 +235,3 @@ def test_never_more_bytes_than_the_bandwidth_gives(gaps, bandwidth):
             assert begun[last][2] - now >= within / bandwidth - 1e-6
     ends = [end for _, _, end in begun]
     assert ends == pytest.approx(sorted(ends), rel=1e-12)  # sums of floats differ in the last digit
-
-
-@pytest.mark.parametrize("text", ["530MB/s", "530MB", " 530 MB / s ", "530000000"])
-def test_a_bandwidth_is_read(text):
-    assert parse_bandwidth(text) == 530_000_000
-
-
-@pytest.mark.parametrize("text", ["", "fast", "530MB/h", "530MB/s/s", "-1MB/s", "0MB/s", "/s"])
-def test_what_is_no_bandwidth_is_refused(text):
-    with pytest.raises(ConfigError, match="530MB/s"):
-        parse_bandwidth(text)

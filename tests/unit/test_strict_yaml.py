@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from texts import texts
 
 from coe import config
-from coe.config import format_bytes, parse_bytes, parse_executors, parse_seconds
+from coe.config import format_bytes, parse_bandwidth, parse_bytes, parse_executors, parse_seconds
 from coe.core import Failure, FailureKind, Finding, Request, Result, Verdict, again_id, decided, deciding
 from coe.errors import ConfigError, RulesError, first_line
 from coe.helpers import strict_yaml
@@ -134,15 +134,34 @@ def test_what_is_not_text_is_refused(board_file, raw, line, message):
     assert refusal(board_file(raw)).startswith(f"board.yaml:{line}: {message}")
 
 
-AMOUNTS = {
-    **{"1": 1, "123456": 123456, "7B": 7, "3kb": 3000, "3KIB": 3072, "800MB": 800_000_000},
-    **{"0.5MiB": 1 << 19, "1.5GiB": 1610612736, "2 GiB": 2 << 30, " 2gib ": 2 << 30},
+READ = {
+    parse_bytes: {
+        **{"1": 1, "123456": 123456, "7B": 7, "3kb": 3000, "3KIB": 3072, "800MB": 800_000_000},
+        **{"0.5MiB": 1 << 19, "1.5GiB": 1610612736, "2 GiB": 2 << 30, " 2gib ": 2 << 30},
+    },
+    parse_bandwidth: dict.fromkeys(("530MB/s", "530MB", " 530 MB / s ", "530000000"), 530_000_000),
+    parse_executors: {
+        **{"cpu": {"cpu": 1}, "cpu=2": {"cpu": 2}, "cpu=2, cuda:0=3": {"cpu": 2, "cuda:0": 3}, "cpu=64": {"cpu": 64}}
+    },
+    parse_seconds: {"5s": 5.0, "250ms": 0.25, "2min": 120.0, " 1.5 s ": 1.5, "7": 7.0, "0s": 0.0},
+}
+REFUSED = {
+    parse_seconds: ("250ms", ["", "s", "-1s", "nan", "inf", "5h", "1e9s", "5s5", "9" * 5000]),
+    parse_bandwidth: ("530MB/s", ["", "fast", "530MB/h", "530MB/s/s", "-1MB/s", "0MB/s", "/s"]),
 }
 
 
-@pytest.mark.parametrize(("text", "amount"), AMOUNTS.items())
-def test_an_amount_of_memory_is_read(text, amount):
-    assert parse_bytes(text) == amount
+@pytest.mark.parametrize(
+    ("read", "text", "value"), [(read, *row) for read, rows in READ.items() for row in rows.items()]
+)
+def test_a_text_becomes_a_number(read, text, value):
+    assert read(text) == value
+
+
+@pytest.mark.parametrize(("read", "text"), [(read, text) for read, (_, rows) in REFUSED.items() for text in rows])
+def test_a_text_that_is_no_number_is_refused_with_one_that_is(read, text):
+    with pytest.raises(ConfigError, match=REFUSED[read][0]):
+        read(text)
 
 
 @pytest.mark.parametrize(
@@ -163,27 +182,6 @@ def test_any_text_is_an_amount_or_refused(text):
     for parse in (parse_bytes, parse_executors):
         with suppress(ConfigError):
             assert parse(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "executors"),
-    [("cpu", {"cpu": 1}), ("cpu=2", {"cpu": 2}), ("cpu=2, cuda:0=3", {"cpu": 2, "cuda:0": 3}), ("cpu=64", {"cpu": 64})],
-)
-def test_executors_are_read(text, executors):
-    assert parse_executors(text) == executors
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("5s", 5.0), ("250ms", 0.25), ("2min", 120.0), (" 1.5 s ", 1.5), ("7", 7.0), ("0s", 0.0)]
-)
-def test_a_time_is_read(text, seconds):
-    assert parse_seconds(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "s", "-1s", "nan", "inf", "5h", "1e9s", "5s5", "9" * 5000])
-def test_what_is_no_time_is_refused(text):
-    with pytest.raises(ConfigError, match="250ms"):
-        parse_seconds(text)
 
 
 def says(expert, label):
