@@ -187,57 +187,11 @@ def test_a_damaged_run_json_is_never_believed(run, place, text):
     assert (place / "out" / "results.jsonl").read_bytes() == before
 
 
-def damaged(**change):
-    row = {
-        **{"image": "x", "serial": "", "component": "A", "refdes": "", "verdict": "OK", "findings": []},
-        **{"latency_s": 0.1, "late": False, "error": None},
-        **change,
-    }
-    return json.dumps(row).encode()
-
-
-def found_by(**change):
-    finding = {"expert": "body", "variant": "fp32", "label": "ok", "score": 0.9, "boxes": [], **change}
-    return damaged(findings=[finding])
-
-
-@pytest.mark.parametrize(
-    "line",
-    with_slow_rows(
-        [
-            damaged(verdict="GOOD"),
-            damaged(verdict=["OK"]),
-            damaged(verdict=None),
-            damaged(error="and an error"),
-            damaged(image=3),
-            damaged(serial=None),
-            damaged(component={}),
-            damaged(refdes=["R1"]),
-            damaged(findings=3),
-            damaged(findings=[3]),
-            damaged(latency_s="soon"),
-            damaged(latency_s=[]),
-            damaged(verdict=None, error=3),
-            found_by(label=3),
-            found_by(expert=None),
-            found_by(variant=[]),
-            found_by(score={}),
-            found_by(boxes=[{"label": "b", "score": 0.1, "xyxy": [1, 2, 3]}]),
-            found_by(boxes=[{"label": 3, "score": 0.1, "xyxy": [1, 2, 3, 4]}]),
-            found_by(score=0).replace(b'"score": 0', b'"score": 1' + b"0" * 400),
-            b"[" * 100_000,
-            b"",
-            b"{}",
-            b"\xff",
-        ],
-        fast=8,
-    ),
-)
-def test_a_damaged_line_is_named_and_nothing_is_lost(run, place, line):
+def test_a_damaged_line_is_named_and_nothing_is_lost(run, place):
     run()
     path = place / "out" / "results.jsonl"
     first, *others = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(first + line + b"\n" + b"".join(others))
+    path.write_bytes(first + b'{"image": "x"}\n' + b"".join(others))
     before = path.read_bytes()
     said = run("--resume")
     assert said.status == 2

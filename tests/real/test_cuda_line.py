@@ -105,14 +105,6 @@ def test_a_line_after_another_may_have_most_of_the_gpu_again(tiny, pictures, cos
             assert {result.error for result in line.stream(pictures[:2])} == {None}
 
 
-def test_where_nothing_is_left_every_image_is_told_why(driver, tiny, pictures, costs):
-    board, store = tiny
-    with Inspector(board, store=store, experiment=Experiment(costs=costs), **GPU) as line:
-        driver.troubles["activate"] = [DeviceLost("it fell off the bus")]
-        errors = {result.error for result in line.stream(pictures[:8])}
-    assert errors == {"cuda was lost: it fell off the bus"}
-
-
 @pytest.mark.slow
 def test_mixed_precision_on_a_gpu_is_q8(driver, tiny, prepared_tiny, pictures):
     board, store = tiny[0], prepared_tiny[1]
@@ -172,16 +164,6 @@ def test_experts_lie_on_all_gpus_each_within_its_budget_and_results_are_those_of
     assert all(0 < gpu.peak <= 520e6 for gpu in gpus)
     assert [any(line.startswith(f"cuda:{n}: ") for line in sentences) for n in (0, 1)] == [True, True]
     assert plan.cache.capacity_bytes == 100e6
-
-
-@pytest.mark.slow
-def test_a_gpu_that_is_lost_leaves_its_work_to_the_other(tiny, pictures, alone, gpus):
-    options = {**OPTIONS, "executors": "cuda:0=1,cuda:1=1", "strategy": "late-binding", "profile": None}
-    with Inspector(tiny[0], store=tiny[1], **options) as line:
-        assert line.ready(60)
-        gpus[1].troubles["run x"] = [DeviceLost("it fell off the bus")]
-        same({result.request.image: result for result in line.stream(pictures)}, alone)
-    assert not gpus[0].lost
 
 
 @pytest.mark.parametrize(

@@ -195,12 +195,54 @@ def test_a_file_cut_anywhere_loses_one_line_at_most(tmp_path_factory, data):
     assert path.read_bytes() == whole
 
 
+def damaged(**change):
+    row = {
+        **{"image": "x", "serial": "", "component": "A", "refdes": "", "verdict": "OK", "findings": []},
+        **{"latency_s": 0.1, "late": False, "error": None},
+        **change,
+    }
+    return json.dumps(row).encode()
+
+
+def found_by(**change):
+    finding = {"expert": "body", "variant": "fp32", "label": "ok", "score": 0.9, "boxes": [], **change}
+    return damaged(findings=[finding])
+
+
 @pytest.mark.parametrize(
-    "damage", [b"\0\0\0\0\n", b"not json\n", b'{"image": 3}\n', b"[]\n", b'{"verdict": null, "error": null}\n']
+    "damage",
+    [
+        *(b"\0\0\0\0", b"not json", b'{"image": 3}', b"[]", b'{"verdict": null, "error": null}'),
+        damaged(verdict="GOOD"),
+        damaged(verdict=["OK"]),
+        damaged(verdict=None),
+        damaged(error="and an error"),
+        damaged(image=3),
+        damaged(serial=None),
+        damaged(component={}),
+        damaged(refdes=["R1"]),
+        damaged(findings=3),
+        damaged(findings=[3]),
+        damaged(latency_s="soon"),
+        damaged(latency_s=[]),
+        damaged(verdict=None, error=3),
+        found_by(label=3),
+        found_by(expert=None),
+        found_by(variant=[]),
+        found_by(score={}),
+        found_by(boxes=[{"label": "b", "score": 0.1, "xyxy": [1, 2, 3]}]),
+        found_by(boxes=[{"label": 3, "score": 0.1, "xyxy": [1, 2, 3, 4]}]),
+        found_by(score=0).replace(b'"score": 0', b'"score": 1' + b"0" * 400),
+        b"[" * 100_000,
+        b"",
+        b"{}",
+        b"\xff",
+    ],
 )
 def test_only_the_last_line_may_be_torn(tmp_path, damage):
     with start(tmp_path) as run:
         run.write(result("a"))
+    damage += b"\n"
     path = tmp_path / "results.jsonl"
     line = path.read_bytes()
     path.write_bytes(line + damage)
