@@ -1,7 +1,8 @@
-"""The backlog's order and its books."""
+"""What waits in the scheduler: stages in their backlog, loads in their queue."""
 
 import math
 from collections import defaultdict
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,9 @@ from hypothesis import strategies as st
 
 from coe.core import Stage
 from coe.scheduler.backlog import Backlog
+from coe.scheduler.costs import Tier
+from coe.scheduler.events import Fill, Load, Why
+from coe.scheduler.load_queue import READER, STAGED, LoadQueue
 
 
 def filled(text, *, join):
@@ -117,3 +121,182 @@ def test_no_stage_is_lost_or_doubled_and_totals_are_sums(operations):
             assert group.due_s == times[0]
         assert backlog.pending_s == pytest.approx(sum(waiting.values()), abs=1e-9)
         assert len(backlog) == len(waiting) == sum(backlog.waiting(expert) for expert in "abcd")
+
+
+POOLS = {"g0": "gpu", "g1": "gpu", "h": "other", "c": "cpu", "d": "cpu"}
+
+
+def load(expert, pool="g0", source=Tier.DISK, why=Why.DEMAND):
+    return Load(pool, expert, why, source)
+
+
+def lanes_of(*loads):
+    lanes = LoadQueue(POOLS, {"gpu", "other"})
+    for each in loads:
+        lanes.put(each)
+    return lanes
+
+
+class End(NamedTuple):
+    """What a place does ends; `over`: the load or fill is done, or failed, and goes to no other place."""
+
+    place: str | None
+    over: bool = True
+    failed: bool = False
+
+
+HOST, INITIAL = Tier.HOST, Why.INITIAL
+
+TIMETABLES = {
+    "the urgent go first, then first come, first served": (
+        [load("a", "c", why=INITIAL), load("b", "c", why=Why.PREFETCH), load("c", "c")],
+        [{READER: "b"}, End(READER), {READER: "c"}, End(READER), {READER: "a"}, End(READER), {}],
+    ),
+    # The CPU has no lane: the reader brings experts all the way.
+    "reader and lanes work at the same time": (
+        [load("a"), load("b", source=HOST), load("c", "h", HOST), load("d", "c")],
+        [
+            *({READER: "a", "gpu": "b", "other": "c"}, End(READER, over=False), {READER: "d"}),
+            *(End("gpu"), {"gpu": "a"}, End(READER), End("gpu"), End("other"), {}),
+        ],
+    ),
+    "a copy that is still being read is waited for": (
+        [load("a"), load("a", "g1", HOST), load("b", "g1", HOST)],
+        [
+            *({READER: "a", "gpu": "b"}, End("gpu"), {}, "gpu waits", End(READER, over=False)),
+            *({"gpu": load("a")}, End("gpu"), {"gpu": load("a", "g1", HOST)}, End("gpu"), "gpu does not wait"),
+        ],
+    ),
+    "after a read that failed the loads that waited for it read for themselves": (
+        [load("a"), load("a", "g1", HOST)],
+        [
+            *({READER: "a"}, End(READER, failed=True)),
+            *({READER: load("a", "g1", Tier.DISK)}, End(READER, over=False), {"gpu": "a"}),
+        ],
+    ),
+    # A load that comes now waits for this fill, and for no other.
+    "a fill is the least urgent at the reader and holds up no lane": (
+        [Fill("gpu", "a"), load("b", "c", why=INITIAL), load("c", source=HOST)],
+        [
+            *({READER: "b", "gpu": "c"}, End(READER), {READER: "a"}),
+            *(Fill("gpu", "d"), load("e"), End(READER), {READER: "e"}),
+        ],
+    ),
+    "an expert that is being filled is copied once it is read": (
+        [Fill("gpu", "a")],
+        [
+            *({READER: "a"}, "gpu does not wait", load("a", source=HOST), {}, "gpu waits"),
+            *(End(READER), {"gpu": "a"}, End("gpu")),
+        ],
+    ),
+    "after a fill that failed the load that waited for it reads for itself": (
+        [Fill("gpu", "a"), load("a", source=HOST)],
+        [{READER: "a"}, End(READER, failed=True), {READER: "a"}, End(READER, over=False), {"gpu": "a"}],
+    ),
+    # A read that nothing can hold would be thrown away. c waits for the lane of its device; the others are served.
+    "the reader is not further ahead of a lane than host memory has room": (
+        [load("a"), load("b"), load("c", "g1"), load("d", "c"), load("e", "h")],
+        [
+            *({READER: "a"}, End(READER, over=False), {READER: "b", "gpu": "a"}, End(READER, over=False)),
+            *({READER: "d"}, End(READER), {READER: "e"}, End(READER, over=False), {"other": "e"}),
+            *(End("gpu"), {READER: "c", "gpu": "b"}),
+        ],
+    ),
+    # Else copies of urgent loads could keep the host memory from the reader for ever.
+    "what has been read is copied before later copies, however urgent": (
+        [load("a", why=INITIAL), load("b", source=HOST)],
+        [*({READER: "a", "gpu": "b"}, End(READER, over=False), load("c", source=HOST)), *(End("gpu"), {"gpu": "a"})],
+    ),
+    # b is more urgent than the fill; a would go before it, too, and find no copy.
+    **{
+        f"a device without a lane waits for a copy too, {'which fails' if failed else 'which comes'}": (
+            [Fill("cpu", "a"), load("a", "c", HOST), load("b", "c", HOST)],
+            [
+                *({READER: "b"}, End(READER), {READER: Fill("cpu", "a")}, End(READER, failed=failed)),
+                *({READER: load("a", "c", source)}, End(READER)),
+            ],
+        )
+        for failed, source in ((False, HOST), (True, Tier.DISK))
+    },
+}
+
+
+@pytest.mark.parametrize(("loads", "steps"), TIMETABLES.values(), ids=TIMETABLES)
+def test_who_is_under_way_at_which_place(loads, steps):
+    """Steps: what begins by place (an expert, or the whole command), what ends, what comes, and who waits."""
+    lanes = lanes_of(*loads)
+    for step in steps:
+        match step:
+            case End():
+                assert lanes.end(step.place, failed=step.failed) is step.over
+            case Load() | Fill():
+                lanes.put(step)
+            case str():
+                assert lanes.waits("gpu") is (step == "gpu waits")
+            case _:
+                begun = {place: lanes.begin(place) for place in lanes.places}
+                assert all(lanes.begin(place) is None for place in begun)
+                found = {place: one for place, one in begun.items() if one is not None}
+                whole = {place for place, one in step.items() if not isinstance(one, str)}
+                assert {place: one if place in whole else one.expert for place, one in found.items()} == step
+
+
+def identity(command):
+    """Tell commands apart: a pool has one load of an expert at a time, and host memory one fill."""
+    return ("host" if isinstance(command, Fill) else command.pool), command.expert
+
+
+LOADS = st.lists(
+    st.one_of(
+        st.builds(
+            load,
+            st.sampled_from("abc"),
+            st.sampled_from(sorted(POOLS)),
+            st.sampled_from(Tier),
+            st.sampled_from([Why.DEMAND, Why.PREFETCH, Why.INITIAL]),
+        ),
+        st.builds(Fill, st.just("gpu"), st.sampled_from("abc")),
+    ),
+    max_size=12,
+    unique_by=identity,
+)
+
+
+def last_place(command):
+    return READER if isinstance(command, Fill) or POOLS[command.pool] == "cpu" else POOLS[command.pool]
+
+
+@given(LOADS, st.data())
+def test_every_load_passes_its_places_once_and_one_at_a_time(loads, data):
+    """In any order of ends, and whatever fails."""
+    lanes = lanes_of(*loads)
+    busy = {}
+    passed = {identity(each): [] for each in loads}
+    over = []
+    while True:
+        for place in lanes.places:
+            begun = lanes.begin(place)
+            if begun is None:
+                continue
+            assert place not in busy
+            busy[place] = begun
+            passed[identity(begun)].append(place)
+        for device in ("gpu", "other"):
+            staged = [key for key, places in passed.items() if places[:1] == [READER] and POOLS.get(key[0]) == device]
+            assert len(set(staged) - set(over)) <= STAGED
+        if not busy:
+            break
+        place = data.draw(st.sampled_from(sorted(busy, key=str)))
+        failed = data.draw(st.booleans())
+        ended = busy.pop(place)
+        if lanes.end(place, failed=failed):
+            over.append(identity(ended))
+            assert failed or passed[identity(ended)][-1] == last_place(ended)
+        else:
+            assert not failed
+    assert sorted(over) == sorted(map(identity, loads))
+    for each in loads:
+        last = last_place(each)
+        assert passed[identity(each)] in ([[READER]] if last is READER else [[READER], [READER, last], [last]])
+        assert isinstance(each, Fill) or each.source is Tier.HOST or passed[identity(each)][0] is READER
+    assert not any(lanes.waits(device) for device in POOLS.values())

@@ -1,16 +1,31 @@
-"""A reference from pictures of good parts: the median, the spread, and what is left out."""
+"""What a store keeps beside experts: references, and the pictures that experts learned from."""
+
+import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from golden_parts import bad, moved, noisy, part
+import torch
+from golden_parts import PatchPart, bad, moved, noisy, part
+from PIL import Image
 
+from coe.board import rules
+from coe.cli import experts_command
+from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.learn import golden_reference
+from coe.learn.answers import BoardExperts
 from coe.learn.golden_reference import learn
 from coe.pictures.decoding import decode
+from coe.pictures.photographs import Photograph, Purpose
+from coe.store.kinds import Reference, TrainingPlan
+from coe.store.learned import LearnedPictures, PictureDigests
 from coe.store.reference_reader import EncodedReference
 from coe.store.references import NewReference, References
 from coe.store.store import Store
+from experts.difference import difference
+from experts.resnet import ResNet
+from experts.taken import TakenPictures
 
 PART = part(1)
 
@@ -154,3 +169,193 @@ def test_a_copied_or_pointing_manifest_is_refused(tmp_path):
         references.manifest("b/U1")
     with pytest.raises(StoreError, match="is not an expert id"):
         references.manifest("../U1")
+
+
+GOOD = Expert("alien", "patch", ("strange",), 96, "shop/alien", frozenset({"strange"}))
+DIFFERENT = Expert("day", "difference", ("different",), 96, "shop/day", frozenset({"different"}))
+CHIP = Expert("chip", "resnet18", ("ok", "cracked"), 32, "shop/chip", frozenset({"cracked"}))
+SMALL = ResNet(18)
+
+
+def save(path, pixels):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path, compress_level=1)
+    return path
+
+
+def noise(seed):
+    return np.random.default_rng(seed).integers(0, 255, (32, 32, 3), dtype=np.uint8)
+
+
+def digests(path):
+    return PictureDigests.of_file(path, decode(path))
+
+
+def plan(data, **more):
+    made = TrainingPlan(data, data, epochs=1, batch=4, learning_rate=1e-3, threads=1)
+    return replace(made, **more)
+
+
+def silent(*_):
+    pass
+
+
+def test_a_copy_saved_again_without_loss_is_found_and_pictures_that_are_one_shot_are_told(tmp_path):
+    first = save(tmp_path / "a.png", noise(0))
+    learned = LearnedPictures.of([digests(first), digests(first), digests(save(tmp_path / "b.png", noise(1)))])
+    assert len(learned) == 2
+    assert learned.holds(digests(save(tmp_path / "renamed.bmp", noise(0))))
+    assert not learned.holds(digests(save(tmp_path / "c.png", noise(2))))
+    turned = np.ascontiguousarray(noise(0).reshape(16, 64, 3))
+    assert not learned.holds(digests(save(tmp_path / "shape.png", turned))), "the same bytes in another shape"
+    assert len(learned | LearnedPictures.of([digests(save(tmp_path / "c.png", noise(2)))])) == 3
+    assert not LearnedPictures.of([]).holds(digests(first))
+    taken, still = TakenPictures(tmp_path), noise(4).repeat(16, axis=0).repeat(16, axis=1) // 2
+    spot = still.copy()
+    spot[100:103, 100:103] += 100
+    for number in range(4):
+        frame = still + np.random.default_rng(number).integers(0, 5, still.shape).astype(np.uint8)
+        other = spot if number == 3 else frame + np.uint8(3)  # one that shows another part
+        for label, pixels in (("ok", frame), ("bad", other)):
+            taken.add(save(tmp_path / label / f"{number}.png", pixels), pixels, Purpose.LEARN, label)
+    said = [one for one in taken.identical() if "one shot" in one]
+    assert len(said) == 1
+    assert "4 pictures of 'ok'" in said[0]
+
+
+def test_the_store_keeps_the_digests_through_every_change(tmp_path):
+    store, first = Store(tmp_path / "store"), digests(save(tmp_path / "a.png", noise(0)))
+    state = {"x": torch.zeros(2)}
+    about = {"kind": "resnet18", "labels": ("a", "b"), "input_size": 32}
+
+    def put(id, learned):
+        store.put(id, state=state, learned=learned, **about)
+
+    put("shop/none", None)
+    assert store.learned("shop/none") is None, "nobody knows"
+    for number in range(3):  # each replaces the files of the one before
+        put("shop/chip", LearnedPictures.of([first, PictureDigests(number, number)]))
+        kept = store.learned("shop/chip")
+        assert kept.holds(first)
+        assert kept.holds(PictureDigests(number, 99))
+        assert not kept.holds(PictureDigests(number + 1, number + 1))
+        store.check("shop/chip")
+    with store.changing("shop/chip") as manifest:
+        store.rewrite(manifest)
+    store.link("shop/same", "shop/chip", labels=("a", "b"))
+    linked = store.learned("shop/same")
+    assert linked.holds(first)
+    manifest = store.manifest("shop/chip")
+    path = store.folder("shop/chip") / manifest.learned.file
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    with pytest.raises(StoreError, match="damaged"):
+        store.check("shop/chip")
+    path.unlink()
+    with pytest.raises(StoreError):
+        store.learned("shop/chip")
+
+
+@pytest.mark.parametrize("kind", [pytest.param(PatchPart(), marks=pytest.mark.slow), difference])
+def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path, kind, backbone):
+    expert, start = (GOOD, backbone) if isinstance(kind, PatchPart) else (DIFFERENT, None)
+    whole = Reference(part(), np.zeros(part().shape[:2], np.uint8))
+
+    def train(data, expert=expert):
+        return kind.train(expert, plan(data, references={"U1": whole}, held_out=0.0, init=start), silent)
+
+    for number in range(3):
+        save(tmp_path / f"{number}.png", noisy(part(), number))
+    for number, folder in enumerate(("pass", "Good", "ok/pass", ".thumbs")):
+        save(tmp_path / folder / "x.png", noisy(part(), 10 + number))
+    trained = train(tmp_path)
+    assert trained.metrics["good_parts"] == 6
+    assert "3 from" in trained.took
+    assert "1 from pass" in trained.took
+    assert trained.learned.holds(digests(tmp_path / "ok/pass/x.png"))
+    for number, folder in enumerate(("gut/2026-11-25", "20261125", "Good parts")):
+        save(tmp_path / folder / "y.png", noisy(part(), 20 + number))
+    assert train(tmp_path).metrics["good_parts"] == 9
+    dated = replace(expert, labels=("20261125",), reject=frozenset({"20261125"}))  # a label, whatever it looks like
+    assert train(tmp_path, dated).metrics["good_parts"] == 8
+    for folder in ("gut", "20261125", "Good parts"):
+        shutil.rmtree(tmp_path / folder)
+    (label,) = expert.labels
+    bad_one = save(tmp_path / label / "y.png", bad(part()))
+    save(tmp_path / "defects" / "y.png", bad(part()))
+    assert train(tmp_path).metrics["good_parts"] == 6, "what is known to be bad is left out"
+    save(tmp_path / "pass" / "rejects" / "y.png", bad(part()))
+    save(tmp_path / "what" / "y.png", bad(part()))
+    with pytest.raises(ConfigError, match=r"pass/rejects.*what"):
+        train(tmp_path)
+    with pytest.raises(ConfigError, match="label against a part"):
+        train(bad_one.parent)
+    shutil.rmtree(tmp_path / "pass" / "rejects")
+    shutil.rmtree(tmp_path / "what")
+    against = replace(expert, reject=frozenset({*expert.reject, "OK"}))  # then it is no word for good
+    with pytest.raises(ConfigError, match="ok/pass"):
+        train(tmp_path, against)
+
+
+def test_identical_pictures_are_said(tmp_path):
+    taken = TakenPictures(tmp_path)
+    for number, purpose in enumerate((Purpose.LEARN, Purpose.TEST, Purpose.VERIFY, Purpose.LEARN)):
+        taken.add(save(tmp_path / f"ok/{number}.png", noise(number)), noise(number), purpose, "ok")
+    assert list(taken.identical()) == []
+    assert taken.leaked == frozenset()
+    copy = save(tmp_path / "ok" / "copy.bmp", noise(0))
+    taken.add(copy, noise(0), Purpose.TEST, "ok")
+    (across,) = taken.identical()
+    assert "two parts" in across
+    assert "0.png = ok/copy.bmp" in across
+    assert taken.leaked == {copy}
+    other = noise(3).repeat(2, axis=0).repeat(2, axis=1) // 4 * 4
+    defect = noise(2)
+    defect[8:14, 8:14] //= 2
+    for name, pixels in (("copy.jpg", other), ("defect.png", defect)):
+        taken.add(save(tmp_path / "bad" / name, pixels), pixels, Purpose.LEARN, "bad")
+    still = noise(4).repeat(16, axis=0).repeat(16, axis=1) // 2  # as of a camera that does not move
+    spot, line = still.copy(), still.copy()
+    spot[100:103, 100:103] += 100
+    line[50:110, 80] += 60
+    for name, pixels, label in (("still", still, "ok"), ("spot", spot, "bad"), ("line", line, "bad")):
+        taken.add(save(tmp_path / label / f"{name}.png", pixels), pixels, Purpose.LEARN, label)
+    _, torn = taken.identical()
+    assert "ok/3.png = bad/copy.jpg" in torn
+    assert not any(name in torn for name in ("defect", "still", "spot", "line"))
+    taken.add(save(tmp_path / "bad" / "same.bmp", still), still, Purpose.LEARN, "bad")
+    assert any("ok/still.png = bad/same.bmp" in said for said in taken.identical())
+    assert len(taken.learned) == 9, "what is held out alone was not learned"
+    assert not taken.learned.holds(digests(tmp_path / "ok" / "1.png"))
+
+
+def test_a_classifier_tells_what_it_took_and_which_pictures_are_the_same(tmp_path):
+    for label in CHIP.labels:
+        for number in range(4):
+            save(tmp_path / label / f"{number}.png", noise(number + (10 if label == "ok" else 0)))
+    save(tmp_path / "ok" / "wrong.png", noise(0))
+    trained = SMALL.train(CHIP, plan(tmp_path), silent)
+    assert "4 from cracked, 5 from ok" in trained.took
+    assert any("two labels" in remark and "cracked/0.png" in remark for remark in trained.remarks)
+    assert trained.learned.holds(digests(tmp_path / "ok" / "1.png"))
+
+
+def test_pictures_from_which_their_own_reference_is_made_are_named(tmp_path, call):
+    expert = "{kind: patch, labels: [strange], input: 64, reject: [strange], then: {none: OK}}"
+    (tmp_path / "b.yaml").write_text(
+        f"board: b\nexperts:\n  any: {expert}\ncomponents:\n  U1: {{inspect: any, reference: U1}}\n"
+    )
+    for number in range(3):
+        save(tmp_path / "good/U1" / f"{number}.png", noisy(part(), number))
+    options = ("--images", tmp_path / "good", "--store", tmp_path / "store")
+    assert call("reference", tmp_path / "b.yaml", *options, command=experts_command).status == 0
+    own = shutil.copy(tmp_path / "good/U1/1.png", tmp_path / "copy.png")
+    other = save(tmp_path / "other.png", noisy(part(), 7))
+    board = rules.load(tmp_path / "b.yaml")
+    asked = BoardExperts(board, Store(tmp_path / "store"))
+    given = [
+        Photograph(own, name="own", expert="any", label="none"),
+        Photograph(other, name="other", expert="any", label="none"),
+        Photograph(other, name="beside itself", expert="any", label="none", reference=other),
+        Photograph(own, name="beside another", expert="any", label="none", reference=other),
+    ]
+    assert asked.in_references(board.experts["any"], given) == ["own", "beside itself"]
