@@ -369,8 +369,7 @@ def test_a_step_may_judge_otherwise_than_its_expert_there_alone_and_a_weak_box_h
     rules = rules_from(text + "  S: {inspect: d, then: {joint: p, bridge: p, mark: p, smudge: p}}\n")
     seen = Finding("d", "fp32", "bridge", 0.3, (Box("joint", 0.9, (0, 0, 1, 1)), Box("bridge", 0.3, (0, 0, 1, 1))))
     decision = rules.router.next(rules.components["S"].root, seen)
-    assert [step.expert for step in decision.steps] == ["p"]
-    assert decision.verdict is None
+    assert ([step.expert for step in decision.steps], decision.verdict) == (["p"], None)
 
 
 @pytest.mark.parametrize("entry", ["", "then: {none: REVIEW}"])

@@ -126,8 +126,7 @@ def test_a_run_goes_on_with_nothing_else_than_it_began_with(
     change(place)
     before = {path.name: path.read_bytes() for path in (place / "out").iterdir()}
     said = run("--resume", *options)
-    assert said.status == 2
-    assert sentence in said.words
+    assert (said.status, sentence in said.words) == (2, True)
     assert "give another folder (--out) to start a new run" in said.words
     assert {path.name: path.read_bytes() for path in (place / "out").iterdir()} == before
 
@@ -154,8 +153,7 @@ def test_a_finished_run_keeps_its_figures(run, place):
     opened = IdleLine.opened
     assert run("--resume", "--memory", "1GiB").status == 0
     assert summary(place / "out") == before
-    assert before["timed_images"] == PICTURES
-    assert IdleLine.opened == opened
+    assert (before["timed_images"], IdleLine.opened) == (PICTURES, opened)
 
 
 @pytest.mark.parametrize(
@@ -194,8 +192,7 @@ def test_a_damaged_line_is_named_and_nothing_is_lost(run, place):
     path.write_bytes(first + b'{"image": "x"}\n' + b"".join(others))
     before = path.read_bytes()
     said = run("--resume")
-    assert said.status == 2
-    assert "results.jsonl:2: not a result" in said.words
+    assert (said.status, "results.jsonl:2: not a result" in said.words) == (2, True)
     assert path.read_bytes() == before
 
 
@@ -233,9 +230,7 @@ def test_a_folder_that_cannot_take_a_run_is_refused_before_it(run, place, where,
     what(place / where)
     opened = IdleLine.opened
     said = run()
-    assert said.status == 2
-    assert "--out" in said.words
-    assert IdleLine.opened == opened
+    assert (said.status, "--out" in said.words, IdleLine.opened) == (2, True, opened)
 
 
 @pytest.mark.parametrize("name", ["results.csv", "summary.json", "report.html", ".report.html.tmp"])
@@ -401,8 +396,7 @@ def test_a_line_that_opened_with_something_else_inspects_nothing(run, place, cha
         IdleLine.__init__(self, board, **settings)
 
     said = run(*(["--resume"] if resumed else []), line={"__init__": opened})
-    assert said.status == 2
-    assert sentence in said.words
+    assert (said.status, sentence in said.words) == (2, True)
     assert rows(place / "out") == before
 
 

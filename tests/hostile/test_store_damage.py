@@ -387,8 +387,7 @@ def test_no_reader_ever_finds_half_an_expert(store):
     over.set()
     for thread in (*readers, writer, other):
         thread.join(60)
-    assert failures == []
-    assert other.exitcode == 0
+    assert (failures, other.exitcode) == ([], 0)
     for name in ("t/a", "t/d"):
         manifest = store.check(name)
         assert sorted(path.name for path in store.folder(name).glob("[!.]*")) == [MANIFEST, manifest.file]

@@ -36,8 +36,7 @@ def test_a_gpu_has_two_batches_under_way_and_a_copy_lane_and_a_cpu_has_neither(d
         depths = {executor.device: executor.depth for executor in line.plan.executors}
         names = {executor.id: executor.device for executor in line.plan.executors}
         threads = {thread.name for thread in threading.enumerate()}
-    assert depths == {"cuda": 2, "cpu": 1}
-    assert {name for name in threads if "lane" in name} == {"coe-lane-cuda"}
+    assert (depths, {name for name in threads if "lane" in name}) == ({"cuda": 2, "cpu": 1}, {"coe-lane-cuda"})
     assert "coe-disk" in threads
     answering = {name.removeprefix("coe-answers-") for name in threads if name.startswith("coe-answers-")}
     assert [names[name] for name in answering] == ["cuda"]

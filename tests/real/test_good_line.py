@@ -36,8 +36,7 @@ def learned(fresh, call):
         *train, "--false-calls", "0.02", "--no-prepare", "--allow-kind", "golden_parts", command=experts_command
     )
     assert said.status == 0, said.err
-    assert "good_parts 8" in said.out
-    assert "only 8 good parts" in said.words
+    assert ("good_parts 8" in said.out, "only 8 good parts" in said.words) == (True, True)
     assert "wanted_false_calls 0.02" in said.out
     return fresh
 

@@ -70,8 +70,7 @@ def test_what_is_measured_makes_sense(expert, store):
     assert len(said) == 1
     timed = r"( from disk|, timed with the file in the system's cache), .*"
     assert re.fullmatch(rf"{expert.kind}: a load takes [\d.e-]+ s{timed}", said[0])
-    assert done == sorted(done)
-    assert done[-1] == 1.0
+    assert (done, done[-1]) == (sorted(done), 1.0)
 
 
 PEAK = """

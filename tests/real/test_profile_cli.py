@@ -50,8 +50,7 @@ def test_a_machine_is_profiled_and_lines_use_it_by_themselves(bench, run, call, 
     chosen = known.boards[name].chosen
     assert {kind.kind for kind in known.kinds} == {"narrow"}
     assert chosen.images_per_s >= 0.98 * chosen.casual_images_per_s > 0
-    assert chosen.sample_images == 8
-    assert "narrow 32 px" in said.out
+    assert (chosen.sample_images, "narrow 32 px" in said.out) == (8, True)
     assert place.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     assert sorted(path.name for path in place.parent.iterdir()) == ["profile.json", "profile.png"]
 
@@ -62,8 +61,7 @@ def test_a_machine_is_profiled_and_lines_use_it_by_themselves(bench, run, call, 
     assert not any("measuring" in sentence for sentence in sentences)
     sentences = [sentence for sentence in sentences if not sentence.startswith("warning: ")]
     assert sentences[0].startswith("using this machine's profile of ")
-    assert [result.error for result in results] == [None] * 12
-    assert used == 150_000_000
+    assert ([result.error for result in results], used) == ([None] * 12, 150_000_000)
     assert len(plan.executors) == sum(chosen.executors.values())
     # The strategy joins the pools of a device's executors.
     joined = {device: number * chosen.workspace_bytes[device] for device, number in chosen.executors.items()}
@@ -102,8 +100,7 @@ def test_sample_runs_may_take_place_on_the_machine(bench, run, tmp_path):
     assert all(point.measured for point in known.executors)
     lines = [line for line in said.err.splitlines() if line.strip()[:1].isdigit() and "%" in line]
     percents = [int(line.partition("%")[0]) for line in lines]
-    assert percents[0] == 0
-    assert percents == sorted(set(percents))
+    assert (percents[0], percents) == (0, sorted(set(percents)))
     assert percents[-1] < 100
     said = run(*arguments, "--store", tmp_path / "empty")
     assert said.status == 2
@@ -194,8 +191,7 @@ def test_an_interrupted_run_goes_on_where_it_was(bench, run, tmp_path, monkeypat
     monkeypatch.setattr(profiling, "measure", lambda subject, **o: measured.append(subject.expert.kind))
     monkeypatch.setattr(profiling, "joint_speeds", lambda subject, known, most, **o: known)
     said = run(*arguments)
-    assert said.status == 0
-    assert measured == []
+    assert (said.status, measured) == (0, [])
     assert "going on with a run that was interrupted" in said.words
     assert place.exists()
 
@@ -204,8 +200,7 @@ def test_an_interrupted_run_goes_on_where_it_was(bench, run, tmp_path, monkeypat
 def test_a_board_without_weights_is_measured_with_random_ones_and_says_so(bench, run, tmp_path):
     place = tmp_path / "profile.json"
     said = run("--board", bench[0], "--store", tmp_path / "store", "--memory", "150MB", "--quick", "--out", place)
-    assert said.status == 0
-    assert "measured with random weights" in said.words
+    assert (said.status, "measured with random weights" in said.words) == (0, True)
     assert "4 of 4 experts have no weights" in said.out
     assert profile.load(place).boards
 
@@ -227,6 +222,5 @@ def test_what_cannot_work_ends_in_a_sentence(bench, run, tmp_path, arguments, se
     if "--out" not in filled:
         filled += ["--out", str(tmp_path / "p.json")]
     said = run(*filled, "--store", store, "--quick")
-    assert said.status == 2
-    assert sentence in said.words
+    assert (said.status, sentence in said.words) == (2, True)
     assert not (tmp_path / "p.json").exists()

@@ -197,8 +197,7 @@ def test_branches_that_meet_again_in_forty_layers_are_walked_once():
     line = line_of(rules_from(head + "\n".join(lines)), 1000)
     line.arrive(100.0, "L")
     line.run()
-    assert line.results[0].verdict == "NG"
-    assert len(line.results[0].findings) == 79
+    assert (line.results[0].verdict, len(line.results[0].findings)) == ("NG", 79)
 
 
 @pytest.mark.parametrize(("strategy", "latest_s"), [("coserve", config.GROUP_HOLD_S + 3.0), ("coserve-em", 3.0)])

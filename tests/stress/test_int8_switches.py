@@ -104,8 +104,7 @@ def switch(folder, switches):
 
     def ask(line, number):
         result = line.submit(picture, f"C{number % EXPERTS}").result(60)
-        assert result.error is None
-        assert result.findings[0].variant == "int8"
+        assert (result.error, result.findings[0].variant) == (None, "int8")
 
     def opened(memory):
         return Inspector(

@@ -170,8 +170,7 @@ def test_without_ray_a_sentence_says_what_to_install(call, tiny, tmp_path, monke
     (folder / "one.png").write_bytes(b"")
     options = ("--board", tiny[0], "--store", tiny[1], "--images", folder.parent, "--out", tmp_path / "run")
     said = call(*options, "--cluster", "auto", command=inspect)
-    assert said.status == 2
-    assert "several boxes need Ray" in said.words
+    assert (said.status, "several boxes need Ray" in said.words) == (2, True)
     assert "pip install 'coe-vision[cluster]'" in said.words
 
 
@@ -261,8 +260,7 @@ def test_ray_is_left_only_when_no_thread_uses_it(ray, monkeypatch):
     closing.join(20)
     looking.join(20)
     assert not here.is_initialized()
-    assert sorted(set(here.killed)) == ["a", "b"]
-    assert said == []
+    assert (sorted(set(here.killed)), said) == (["a", "b"], [])
 
 
 def test_a_box_that_is_lost_or_gets_slower_is_named_during_a_run():

@@ -189,8 +189,7 @@ def test_names_are_those_of_the_annotated_defects():
 
 def test_training_sees_pairs_as_they_are_and_again_with_more_defects(traces, tmp_path):
     seen = with_drawn([traces, traces], repeat=1, wanted=5, out=tmp_path / "drawn", seed=0)
-    assert seen[:2] == [traces, traces]
-    assert [len(pair.defects) for pair in seen] == [1, 1, 6, 6]
+    assert (seen[:2], [len(pair.defects) for pair in seen]) == ([traces, traces], [1, 1, 6, 6])
     pictures = [cv2.imread(str(pair.tested), cv2.IMREAD_GRAYSCALE) for pair in seen[2:]]
     assert (pictures[0] != pictures[1]).any(), "each copy has defects of its own"
     assert all(pair.template == traces.template for pair in seen)

@@ -51,9 +51,7 @@ def test_all_classifiers_share_one_start_and_label_files_hold_the_experts_own_la
         if expert.kind == "resnet18":
             assert recipe(name).init == BODY.id
             rows = [label_of(label, BODY.labels) for label in expert.labels]
-            assert len(set(rows)) == len(rows)
-            assert rows[0] == "ok"
-            assert "ok" not in rows[1:]
+            assert (len(set(rows)), rows[0], "ok" in rows[1:]) == (len(rows), "ok", False)
     picture = photograph("LED-0805-GRN", None, np.random.default_rng(1))
     size = picture.image.shape[0]
     joint, mark = Truth("joint", (0, 0, 1, 1)), Truth("reversed", (0, size / 4, size / 2, size))
@@ -181,8 +179,7 @@ def test_truths_lie_in_the_image_and_say_what_is_wrong(component, defect):
         assert 0 <= y0 < y1 <= height
     joints = [truth.label for truth in picture.joints]
     if defect == "bridged":
-        assert joints.count("bridge") == 1
-        assert joints.count("joint") == JOINTS[component] - 2
+        assert (joints.count("bridge"), joints.count("joint")) == (1, JOINTS[component] - 2)
     elif defect == "lifted":
         assert sorted(joints) == ["joint"] * (JOINTS[component] - 1) + ["lifted"]
     elif defect not in {"missing", "shifted", "rotated"}:

@@ -29,8 +29,7 @@ def test_the_first_look_is_at_the_demo_board_and_its_experts_see_every_defect_bu
         name: part.count for name, part in DEMO.components.items()
     }
     shared = set(RULES.experts) & set(DEMO.experts)
-    assert set(DEMO.experts) - shared == {"solder-joints"}
-    assert set(RULES.experts) == shared
+    assert (set(DEMO.experts) - shared, set(RULES.experts)) == ({"solder-joints"}, shared)
     assert all(RULES.experts[name].labels == DEMO.experts[name].labels for name in shared - {"polarity"})
     assert served(RULES.components, "polarity").keys() == served(DEMO.components, "polarity").keys()
     assert all(kinds.resolve(expert.kind, ALLOWED).name == expert.kind for expert in RULES.experts.values())

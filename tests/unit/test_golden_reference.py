@@ -219,8 +219,7 @@ def test_a_copy_saved_again_without_loss_is_found_and_pictures_that_are_one_shot
         for label, pixels in (("ok", frame), ("bad", other)):
             taken.add(save(tmp_path / label / f"{number}.png", pixels), pixels, Purpose.LEARN, label)
     said = [one for one in taken.identical() if "one shot" in one]
-    assert len(said) == 1
-    assert "4 pictures of 'ok'" in said[0]
+    assert (len(said), "4 pictures of 'ok'" in said[0]) == (1, True)
 
 
 def test_the_store_keeps_the_digests_through_every_change(tmp_path):
@@ -268,9 +267,7 @@ def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path, kind
     for number, folder in enumerate(("pass", "Good", "ok/pass", ".thumbs")):
         save(tmp_path / folder / "x.png", noisy(part(), 10 + number))
     trained = train(tmp_path)
-    assert trained.metrics["good_parts"] == 6
-    assert "3 from" in trained.took
-    assert "1 from pass" in trained.took
+    assert (trained.metrics["good_parts"], "3 from" in trained.took, "1 from pass" in trained.took) == (6, True, True)
     assert trained.learned.holds(digests(tmp_path / "ok/pass/x.png"))
     for number, folder in enumerate(("gut/2026-11-25", "20261125", "Good parts")):
         save(tmp_path / folder / "y.png", noisy(part(), 20 + number))
@@ -305,9 +302,7 @@ def test_identical_pictures_are_said(tmp_path):
     copy = save(tmp_path / "ok" / "copy.bmp", noise(0))
     taken.add(copy, noise(0), Purpose.TEST, "ok")
     (across,) = taken.identical()
-    assert "two parts" in across
-    assert "0.png = ok/copy.bmp" in across
-    assert taken.leaked == {copy}
+    assert ("two parts" in across, "0.png = ok/copy.bmp" in across, taken.leaked) == (True, True, {copy})
     other = noise(3).repeat(2, axis=0).repeat(2, axis=1) // 4 * 4
     defect = noise(2)
     defect[8:14, 8:14] //= 2

@@ -68,8 +68,7 @@ class Boxes:
             match order:
                 case SendStage():
                     place = (order.box, order.request_id)
-                    assert order.box in self.alive
-                    assert order.with_image == (place not in self.here)
+                    assert (order.box in self.alive, order.with_image) == (True, place not in self.here)
                     self.images[place] += order.with_image
                     self.here.add(place)
                     self.open[order.request.id] = order

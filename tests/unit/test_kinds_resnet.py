@@ -65,8 +65,7 @@ def test_a_batch_gives_a_finding_an_image_and_none_depends_on_its_neighbours():
     with torch.inference_mode():
         together = KIND.postprocess(KIND.forward(module, images), prepared, CHIP)
         alone = KIND.postprocess(KIND.forward(module, images[1:2]), prepared[1:2], CHIP)
-    assert len(together) == 3
-    assert together[1].label == alone[0].label
+    assert (len(together), together[1].label) == (3, alone[0].label)
     assert together[1].score == pytest.approx(alone[0].score, abs=1e-5)
 
 
@@ -76,8 +75,7 @@ def test_training_learns_and_reports_what_was_held_out(tmp_path):
         CHIP, plan(folder(tmp_path / "d", {"bright": 12, "dark": 12}), epochs=12), lambda *words: seen.append(words)
     )
     assert [done for done, _, _ in seen] == list(range(1, 13))
-    assert trained.metrics["held_out"] == 4
-    assert trained.metrics["accuracy"] == 1.0
+    assert (trained.metrics["held_out"], trained.metrics["accuracy"]) == (4, 1.0)
     assert set(trained.state) == set(SMALL.skeleton(CHIP).state_dict())
 
 
@@ -181,8 +179,7 @@ def test_augmenting_follows_its_generator_and_nothing_changes_nothing():
     images = torch.randint(0, 256, (4, 3, 16, 16), dtype=torch.uint8)
     wild = Augment(mirror_y=True, rotate=30, erase=0.5, gain=0.9, offset=0.5)
     first, second = (wild(images, torch.Generator().manual_seed(7)) for _ in range(2))
-    assert first.dtype == torch.uint8
-    assert first.shape == images.shape
+    assert (first.dtype, first.shape) == (torch.uint8, images.shape)
     assert torch.equal(first, second)
 
 

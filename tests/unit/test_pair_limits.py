@@ -168,16 +168,14 @@ def test_a_component_has_the_limits_of_its_own_good_parts():
 def test_a_component_without_good_parts_has_those_of_its_package_or_is_for_a_person():
     chips = parts("c", [50, 60, 55])
     limits = limits_of(chips, {"c": SIZE, "same": (SIZE[0] + 1, SIZE[1]), "other": (300, 200)})
-    assert limits["same"] == limits["c"]
-    assert limits["other"].pictures == 0
+    assert (limits["same"], limits["other"].pictures) == (limits["c"], 0)
     assert limits_of([], {"c": SIZE})["c"].pictures == 0
     expert = replace(EXPERT, limits=limits)
     good = part()
     for id, doubted in (("c", False), ("same", False), ("other", True), ("unknown", True)):
         reference = Reference(good, np.zeros(good.shape[:2], np.uint8), id)
         finding = judged(expert, noisy(good, 1), reference)
-        assert finding.label == NOTHING
-        assert ("nobody has shown" in finding.doubt) == doubted
+        assert (finding.label, "nobody has shown" in finding.doubt) == (NOTHING, doubted)
         assert judged(expert, bad(good), reference).boxes, "what differs much is a defect all the same"
 
 

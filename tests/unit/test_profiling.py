@@ -205,8 +205,7 @@ def test_each_step_has_the_load_of_its_own_time():
     watch = LoadWatch(lambda: next(looks), usable=2, seen=2)
     waited = []
     found = watch.before(waited.append)
-    assert found.cores == 1.0
-    assert waited == [other_load.LOOK_S]
+    assert (found.cores, waited) == (1.0, [other_load.LOOK_S])
     watch.step("resnet18")
     watch.step("resnet18")
     watch.step("confirming")  # 4 s, all of them ours

@@ -122,13 +122,11 @@ def test_the_figures_are_of_pictures_that_chose_no_epoch(tmp_path, monkeypatch):
 
     monkeypatch.setattr(classifier_train, "answers", watched)
     few = train(pictures(tmp_path / "few", 10, told_apart=False), epochs=3)
-    assert few.metrics["epoch"] == 3
-    assert few.metrics["held_out"] == 4
+    assert (few.metrics["epoch"], few.metrics["held_out"]) == (3, 4)
     assert few.unproven
     sizes.clear()
     many = train(pictures(tmp_path / "many", 26), epochs=2, held_out=0.8)
-    assert sizes == [20, 20, 22]
-    assert many.metrics["held_out"] == 22
+    assert (sizes, many.metrics["held_out"]) == ([20, 20, 22], 22)
     assert many.metrics["accuracy_at_least"] == pytest.approx(Rate(round(22 * many.metrics["accuracy"]), 22).lower())
     assert many.learned is not None
     assert len(many.learned) == 10 + 20, "what is held out was not learned"
@@ -177,8 +175,7 @@ def test_a_board_says_which_of_its_experts_are_unproven(tmp_path):
     assert all(f"'{name}'" in of_all for name in trained)
     few = known["b/proven"].model_copy(update={"metrics": {"in_doubt": 0.0, "smallest_px": 2.5}})
     (small,) = weights_used.warnings(board, {"b/proven": few})
-    assert "'proven'" in small
-    assert "2.5 pixels" in small
+    assert ("'proven'" in small, "2.5 pixels" in small) == (True, True)
     _, row = weights_used.exam_rows(board, {"b/proven": few})
     assert (row.expert, row.is_told, row.note in small) == ("proven", True, True)
     strips = few.model_copy(update={"metrics": {"in_doubt": 0.0, "shorter_px": 11.0}})

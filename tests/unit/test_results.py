@@ -517,8 +517,7 @@ def test_the_table_and_the_summary(run):
     run.finish([item("a.png"), item("b, c.png"), item("never.png", "SN2")], RUN)
     with (run.folder / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["image"] for row in rows] == ["a.png", "b, c.png"]
-    assert rows[0]["error"] == "is empty"
+    assert ([row["image"] for row in rows], rows[0]["error"]) == (["a.png", "b, c.png"], "is empty")
     assert rows[1]["findings"] == "body=ok 0.980 > joint=bridge 0.875 (2 boxes)"
     summary = json.loads((run.folder / "summary.json").read_text())
     (component,) = summary.pop("components").items()

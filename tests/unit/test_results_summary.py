@@ -61,8 +61,7 @@ def test_boards_and_components_in_natural_order():
         ("B", OutcomeCounts(ok=1, errors=1)),
     ]
     assert summary.total == OutcomeCounts(ok=1, ng=1, review=1, errors=1)
-    assert summary.total.images == 4
-    assert summary.total.good_share == 0.25
+    assert (summary.total.images, summary.total.good_share) == (4, 0.25)
     assert summary.verdict is NG
 
 
@@ -77,8 +76,7 @@ def test_first_pass_yield_is_of_boards_and_good_images_are_no_yield():
     waiting = [Photograph(Path("x"), "A", "SN4"), Photograph(Path("y"), "A")]
     summary = summarise(results, RunFigures("demo"), waiting)
     assert (summary.boards_ok, summary.boards_decided, summary.board_fpy) == (1, 3, 1 / 3)  # SN4 is not decided yet
-    assert summary.total.good_share == 12 / 14
-    assert summary.without_serial == 2
+    assert (summary.total.good_share, summary.without_serial) == (12 / 14, 2)
     told = summary.to_json()
     assert [told[key] for key in ("board_fpy", "boards_ok", "boards_decided")] == [0.3333, 1, 3]
     assert (told["good_image_share"], told["images_without_serial"]) == (0.8571, 2)
@@ -177,9 +175,7 @@ def test_a_run_and_its_report_carry_board_thresholds_and_versions(tmp_path, call
     assert (expert["id"], expert["version"], expert["source"]) == ("lamps/lamp", 2, "second")
     assert expert["checksum"] == made.checksum
     report = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert made.checksum in report
-    assert "temperature: 2.0" in report
-    assert "<b>as written" not in report
+    assert (made.checksum in report, "temperature: 2.0" in report, "<b>as written" in report) == (True, True, False)
     assert "\\x0a" not in report, "lines are lines"
     assert "\nboard: lamps  # " in report
 
@@ -297,8 +293,7 @@ def test_what_all_rows_have_in_common_is_the_title_and_columns_without_figures_a
     # A bound of nothing is a figure, and an empty word keeps its column.
     assert cells(to_table([replace(ROW, lower_bound_switches=0, switches=0)]))["at least"] == ["0"]
     assert cells(to_table([replace(ROW, order=""), ROW]))["order"] == ["", "iid"]
-    assert both["not inspected"] == ["", "3"]
-    assert both["ratio"] == ["", "1.20"]
+    assert (both["not inspected"], both["ratio"]) == (["", "3"], ["", "1.20"])
     assert both["peak RSS"] == ["", "3.0 MiB (+1.0 MiB)"]
     assert "device memory" not in both
 

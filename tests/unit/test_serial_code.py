@@ -73,8 +73,7 @@ def test_two_codes_that_differ_are_no_serial_and_one_that_the_caller_gives_stays
     half = int(truth(drawn, Pose())[0].pixels(np.array([AT]))[0, 0])
     (result,) = read_board(np.hstack([first[:, :half], second[:, half:]]), drawn, "photo7").results()
     assert result.verdict is Verdict.REVIEW
-    assert "SN0001" in result.findings[0].doubt
-    assert "SN0002" in result.findings[0].doubt
+    assert ("SN0001" in result.findings[0].doubt, "SN0002" in result.findings[0].doubt) == (True, True)
     drawn = layout(ONE, serial=SERIAL)
     board = read_board(draw(drawn), drawn, "photo7", serials={"": "SN9999"})
     assert [picture.serial for picture in board.pictures()] == ["SN9999"]
@@ -195,8 +194,7 @@ def test_a_panel_is_recognised_and_divided(name, units):
     pattern = pattern_of(places)
     assert pattern == name
     drawn = layout_panel(places, name)
-    assert list(drawn.units) == units
-    assert [part.refdes for part in drawn.parts] == ["R1", "R2", "U1"]
+    assert (list(drawn.units), [part.refdes for part in drawn.parts]) == (units, ["R1", "R2", "U1"])
     at = {site.name: (site.at.x_mm, site.at.y_mm) for site in drawn.sites}
     first = {"Board_0": (0, 0), "0": (0, 0), "r1c1": (0, 0)}[units[0]]
     assert at[f"{units[0]}/U1"] == (5 + first[0], 8 + first[1])
