@@ -1,4 +1,8 @@
-"""ResNet classifiers: torchvision's networks. They see the whole image in its aspect, padded to a square."""
+"""ResNet classifiers. They see the whole image in its aspect, padded to a square.
+
+Layers have torchvision's names, so its weights fit. torchvision itself would import torch's compiler, too: over a
+second and 130 MB at each start.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from coe.core import Expert, Finding, Shown
 from coe.helpers.preprocessing import Preprocessing
@@ -20,6 +25,79 @@ from experts.near_good import near_good
 from experts.normalising import DEVIATION, MEAN, PADDING, normalised
 from experts.patch_network import seen_and_whole
 from experts.probe_network import beside_head
+
+_SHAPES: dict[str, tuple[tuple[int, ...], bool]] = {
+    "resnet18": ((2, 2, 2, 2), False),
+    "resnet34": ((3, 4, 6, 3), False),
+    "resnet50": ((3, 4, 6, 3), True),
+    "resnet101": ((3, 4, 23, 3), True),
+}
+"""The blocks of each layer, and whether these are bottlenecks (`deep`)."""
+_WIDER = 4
+"""How many times as many channels a bottleneck gives as it has inside."""
+
+
+class Block(nn.Module):
+    """A residual block (He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, figure 5).
+
+    The stride of a bottleneck is that of its 3 x 3 convolution, as in all published weights.
+    """
+
+    def __init__(self, inputs: int, width: int, *, stride: int = 1, deep: bool = False) -> None:
+        super().__init__()
+        outputs = width * _WIDER if deep else width
+        shortcut = None
+        if stride != 1 or inputs != outputs:  # drawn first, as in torchvision: trainings of a seed give equal weights
+            shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+        first = (1, 1, 0) if deep else (3, stride, 1)
+        self.conv1 = nn.Conv2d(inputs, width, *first, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride if deep else 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, outputs, 1, bias=False) if deep else None
+        self.bn3 = nn.BatchNorm2d(outputs) if deep else None
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = shortcut
+
+    def forward(self, maps: torch.Tensor) -> torch.Tensor:
+        """Return maps (n, channels, h, w)."""
+        seen: torch.Tensor = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(maps)))))
+        if self.conv3 is not None and self.bn3 is not None:
+            seen = self.bn3(self.conv3(self.relu(seen)))
+        seen += maps if self.downsample is None else self.downsample(maps)
+        relu: torch.Tensor = self.relu(seen)
+        return relu
+
+
+class Network(nn.Module):
+    """A ResNet whose four layers have so many `blocks`, for images (n, 3, S, S) and a number of labels."""
+
+    def __init__(self, blocks: tuple[int, ...], deep: bool, labels: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.MaxPool2d(3, 2, 1)
+        inputs = 64
+        for number, count in enumerate(blocks):
+            width, stride = 64 << number, 2 if number else 1
+            layer = [Block(inputs, width, stride=stride, deep=deep)]
+            inputs = width * _WIDER if deep else width
+            layer += [Block(inputs, width, deep=deep) for _ in range(count - 1)]
+            setattr(self, f"layer{number + 1}", nn.Sequential(*layer))
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(inputs, labels)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Return logits; no map is kept longer than the next layer needs it."""
+        maps = self.maxpool(self.relu(self.bn1(self.conv1(images))))
+        for layer in (self.layer1, self.layer2, self.layer3, self.layer4):
+            maps = layer(maps)
+        logits: torch.Tensor = self.fc(self.avgpool(maps).flatten(1))
+        return logits
 
 
 class ResNet(ModuleKind):
@@ -45,9 +123,7 @@ class ResNet(ModuleKind):
         return fitted_image(image, expert.input_size, expert.preprocessing or self.preprocessing)
 
     def skeleton(self, expert: Expert) -> torch.nn.Module:
-        from torchvision import models
-
-        return self.with_parts(getattr(models, self.name)(weights=None, num_classes=len(expert.labels)))
+        return self.with_parts(Network(*_SHAPES[self.name], labels=len(expert.labels)))
 
     @property
     def architecture(self) -> Architecture:

@@ -50,6 +50,11 @@ class _LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.peak = 0
         self._seen: set[int] = set()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """No: torch would import its compiler with the first operator, which takes over a second and 110 MB."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
         inputs = {s.data_ptr() for s in (x.untyped_storage() for x in tree_iter((args, kwargs)) if torch.is_tensor(x))}

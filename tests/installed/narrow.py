@@ -7,9 +7,8 @@ installed. Two layers behind the blocks make its weights larger than what a batc
 from collections import OrderedDict
 
 from torch import nn
-from torchvision.models.resnet import BasicBlock
 
-from experts.resnet import ResNet
+from experts.resnet import Block, ResNet
 
 HIDDEN = 2048
 
@@ -26,9 +25,9 @@ class Narrow(ResNet):
             "conv1": nn.Conv2d(3, 32, 3, 2, 1, bias=False),
             "bn1": nn.BatchNorm2d(32),
             "relu": nn.ReLU(inplace=True),
-            "layer1": block(32, 32),
-            "layer2": block(32, 64),
-            "layer3": block(64, 128),
+            "layer1": Block(32, 32, stride=2),
+            "layer2": Block(32, 64, stride=2),
+            "layer3": Block(64, 128, stride=2),
             "avgpool": nn.AdaptiveAvgPool2d(1),
             "flatten": nn.Flatten(),
             "wide": nn.Sequential(nn.Linear(128, HIDDEN), nn.ReLU(inplace=True)),
@@ -36,8 +35,3 @@ class Narrow(ResNet):
             "fc": nn.Linear(384, len(expert.labels)),
         }
         return nn.Sequential(OrderedDict(layers)).eval()
-
-
-def block(before, after):
-    shortcut = nn.Sequential(nn.Conv2d(before, after, 1, 2, bias=False), nn.BatchNorm2d(after))
-    return BasicBlock(before, after, stride=2, downsample=shortcut)

@@ -220,6 +220,20 @@ def test_neither_the_front_door_nor_help_waits_for_large_libraries(modules):
     assert said.stdout.split() == []
 
 
+def test_a_network_is_built_and_measured_without_the_compiler_of_torch():
+    measures = """
+import sys, torch
+from coe.core import Expert
+from coe.runtime.trial import peak_bytes
+from experts.resnet import resnet18
+network = resnet18.skeleton(Expert("a", "resnet18", ("ok", "bad"), 32, "b/a"))
+assert peak_bytes(lambda: resnet18.forward(network, torch.zeros(1, 3, 32, 32, dtype=torch.uint8)))
+print(*{"torchvision", "torch._dynamo", "sympy"} & sys.modules.keys())
+"""
+    said = subprocess.run([sys.executable, "-c", measures], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == []
+
+
 @pytest.mark.parametrize(("given", "policy"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
 def test_threads_sleep_while_they_wait_unless_the_user_says_otherwise(given, policy):
     environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}

@@ -57,6 +57,22 @@ def test_all_four_are_found_by_dotted_path_and_normalise_like_imagenet():
     torch.testing.assert_close(normalise(images, torch.float32), expected)
 
 
+@pytest.mark.parametrize("depth", [18, 50])
+def test_a_network_is_torchvisions_and_is_drawn_as_it_is(depth):
+    from torchvision import models
+
+    torch.manual_seed(1)
+    theirs = getattr(models, f"resnet{depth}")(weights=None, num_classes=2).eval()
+    torch.manual_seed(1)
+    ours = ResNet(depth).skeleton(CHIP)
+    ours.optional = None
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    assert all(torch.equal(own, theirs.state_dict()[name]) for name, own in ours.state_dict().items())
+    images = torch.rand(2, 3, 32, 32)
+    with torch.inference_mode():
+        assert torch.equal(ours(images), theirs(images))
+
+
 def test_a_batch_gives_a_finding_an_image_and_none_depends_on_its_neighbours():
     module = KIND.skeleton(CHIP)
     rng = np.random.default_rng(1)
