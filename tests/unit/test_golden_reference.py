@@ -264,8 +264,12 @@ def test_kinds_of_good_parts_refuse_folders_that_do_not_mean_good(tmp_path, kind
 
     for number in range(3):
         save(tmp_path / f"{number}.png", noisy(part(), number))
-    for number, folder in enumerate(("pass", "Good", "ok/pass", ".thumbs")):
+    for number, folder in enumerate(("pass", "Good", "ok/pass")):
         save(tmp_path / folder / "x.png", noisy(part(), 10 + number))
+    hidden = save(tmp_path / ".thumbs" / "x.png", noisy(part(), 13))
+    with pytest.raises(ConfigError, match="hidden"):
+        train(tmp_path)
+    hidden.unlink()
     trained = train(tmp_path)
     assert (trained.metrics["good_parts"], "3 from" in trained.took, "1 from pass" in trained.took) == (6, True, True)
     assert trained.learned.holds(digests(tmp_path / "ok/pass/x.png"))
