@@ -170,6 +170,8 @@ def test_copies_go_when_nothing_else_is_left_the_oldest_first_and_make_room_for_
     assert [host.copy_of(name) is not None for name in "abc"] == [False, False, True]
     with pytest.raises(DeviceFull, match="give more --host-memory"):
         host.take(4 * PAGE)
+    with pytest.raises(DeviceFull, match="give more --host-memory"):
+        host.take(2 * PAGE)  # two pages are lent
     host = HostMemory(FakeDriver(), 2 * PAGE)
     for _ in range(5):
         host.keep("a", Copy(host.take(PAGE), Content(())))

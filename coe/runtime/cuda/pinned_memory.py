@@ -100,7 +100,7 @@ class HostMemory:
         return f"<HostMemory {len(self._copies)} copies, {used} of {capacity}>"
 
     def take(self, size: int) -> Pinned:
-        """Lend `size` bytes; raises DeviceFull if that exceeds the capacity."""
+        """Lend `size` bytes; raises DeviceFull if that exceeds the capacity, or what is not lent."""
         if size > self._extents.capacity:
             raise DeviceFull(
                 f"{format_bytes(size)} do not fit into the {format_bytes(self._extents.capacity)} that all weights "
@@ -113,8 +113,14 @@ class HostMemory:
                     buffer = self._leaving.pop(0)
                     buffer.wait()
                     self._drop(buffer)
-                else:
+                elif self._copies:
                     self.forget(next(iter(self._copies)))
+                else:
+                    raise DeviceFull(
+                        f"{format_bytes(size)} of host memory are missing: weights on their way to the device hold "
+                        f"{format_bytes(self._extents.used)} of {format_bytes(self._extents.capacity)}; give more "
+                        "--host-memory"
+                    )
             return Pinned(self._memory, extents)
 
     def give(self, buffer: Pinned) -> None:
