@@ -5,9 +5,9 @@ those of YOLOv5n: 4 MB.
 """
 
 import torch
-from narrow import block
 from torch import nn
 
+from experts.resnet import Block
 from experts.yolov5 import YoloV5
 
 STRIDE, CHANNELS, HIDDEN = 8, 128, 2150
@@ -31,7 +31,7 @@ class Boxes(nn.Module):
 
     def __init__(self, labels):
         super().__init__()
-        self.blocks = nn.Sequential(block(3, 32), block(32, 64), block(64, CHANNELS))
+        self.blocks = nn.Sequential(Block(3, 32, stride=2), Block(32, 64, stride=2), Block(64, CHANNELS, stride=2))
         self.wide = nn.Linear(CHANNELS, HIDDEN)
         self.deep = nn.Linear(HIDDEN, CHANNELS)
         self.boxes = nn.Conv2d(CHANNELS, 4, 1)
