@@ -6,7 +6,6 @@ picture has its component; what is known to be bad is left out, and what is uncl
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ from coe.pictures.decoding import decode
 from coe.pictures.label_folders import letters
 from coe.pictures.photographs import Photograph, Purpose, by_purpose
 from coe.store.kinds import Image, Kind, TrainingPlan
-from experts.proof import MANY, halved
+from experts.proof import divided
 from experts.taken import TakenPictures
 
 
@@ -51,7 +50,7 @@ def read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: TakenPictures) -
     """
     with readable(plan.data):
         listed = _parts(expert, plan)
-    loaded = {part: _loaded(listed.get(part, {}), kind, expert, plan, taken, part) for part in Purpose}
+    loaded = {part: _loaded(listed[part], kind, expert, plan, taken, part) for part in Purpose}
     held, leaked = loaded[Purpose.TEST], taken.leaked
     clean = [picture.path not in leaked for picture in taken.pictures if picture.part is Purpose.TEST]
     kept = torch.tensor(clean, dtype=torch.bool)
@@ -66,31 +65,15 @@ def _parts(expert: Expert, plan: TrainingPlan) -> dict[Purpose, dict[str, list[P
             f"expert '{expert.id}' has only one label ({', '.join(expert.labels)}) and would give it to every image; "
             "a classifier needs two or more"
         )
-    found = _rows(expert, plan)
-    listed = {
+    given = {
         purpose: _listed(plan.data, rows, expert)
-        for purpose, rows in by_purpose(found).items()
+        for purpose, rows in by_purpose(_rows(expert, plan)).items()
         if rows or purpose is Purpose.LEARN
     }
-    training = listed[Purpose.LEARN]
-    if Purpose.TEST in listed:
-        choosing = {Purpose.VERIFY: listed[Purpose.VERIFY]} if Purpose.VERIFY in listed else {}
-        return {Purpose.LEARN: training, Purpose.TEST: listed[Purpose.TEST], **choosing}
-    if Purpose.VERIFY in listed:
-        held = listed[Purpose.VERIFY]
-    else:
-        training, held = _held_out(training, plan, expert)
-    return {Purpose.LEARN: training, **(_halves(held, plan) if any(held.values()) else {})}
-
-
-def _halves(held: dict[str, list[Path]], plan: TrainingPlan) -> dict[Purpose, dict[str, list[Path]]]:
-    if sum(map(len, held.values())) < MANY:
-        return {Purpose.TEST: held}
-    halves = {label: halved(paths, plan.seed) for label, paths in held.items()}
-    return {
-        Purpose.VERIFY: {label: half for label, (half, _) in halves.items()},
-        Purpose.TEST: {label: half for label, (_, half) in halves.items()},
-    }
+    few = [label for label, paths in given[Purpose.LEARN].items() if len(paths) < 2]
+    if few and len(given) == 1:
+        raise TooFewPictures(f"expert '{expert.id}' has one image of '{few[0]}'; training needs two, one to hold out")
+    return divided(given, plan.held_out, plan.seed)
 
 
 def _rows(expert: Expert, plan: TrainingPlan, *, good_only: bool = False) -> Sequence[Photograph]:
@@ -111,22 +94,6 @@ def _listed(root: Path, found: Sequence[Photograph], expert: Expert) -> dict[str
             f"{list(expert.labels)}; give a folder of pictures for each"
         )
     return {label: sorted(paths) for label, paths in listed.items()}
-
-
-def _held_out(
-    listed: dict[str, list[Path]], plan: TrainingPlan, expert: Expert
-) -> tuple[dict[str, list[Path]], dict[str, list[Path]]]:
-    training, held = {}, {}
-    for label, paths in listed.items():
-        if len(paths) < 2:
-            raise TooFewPictures(
-                f"expert '{expert.id}' has one image of '{label}'; training needs two, one to hold out"
-            )
-        shuffled = paths[:]
-        random.Random(plan.seed).shuffle(shuffled)
-        count = min(len(paths) - 1, max(1, round(len(paths) * plan.held_out))) if plan.held_out else 0
-        held[label], training[label] = shuffled[:count], shuffled[count:]
-    return training, held
 
 
 def _loaded(

@@ -7,13 +7,14 @@ last epoch counts, at which the learning rate has come down.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from coe.helpers.rates import Rate
+from coe.pictures.photographs import Purpose
 
 MANY = 40
 """From so many held-out pictures on, half of them choose the best epoch."""
@@ -32,6 +33,29 @@ def halved(held: Sequence[T], seed: int) -> tuple[list[T], list[T]]:
     random.Random(seed).shuffle(shuffled)
     middle = len(shuffled) // 2
     return shuffled[:middle], shuffled[middle:]
+
+
+def divided(
+    given: Mapping[Purpose, Mapping[str, list[T]]], share: float, seed: int
+) -> dict[Purpose, dict[str, list[T]]]:
+    """Return what is to learn from, to choose an epoch by, and held out, each by label.
+
+    What is to test on measures, else what is to verify with, else a share of each label at random, by the seed; 0 holds
+    out nothing. Of many that are not to test on, half choose an epoch.
+    """
+    training, choosing, held = (dict(given.get(purpose, {})) for purpose in Purpose)
+    if not any(held.values()):
+        choosing, held = {}, choosing
+        if not any(held.values()):
+            for label, ones in training.items():
+                shuffled = ones[:]
+                random.Random(seed).shuffle(shuffled)
+                count = min(len(ones) - 1, max(1, round(len(ones) * share))) if share else 0
+                held[label], training[label] = shuffled[:count], shuffled[count:]
+        if sum(map(len, held.values())) >= MANY:
+            halves = {label: halved(ones, seed) for label, ones in held.items()}
+            choosing, held = ({label: half[place] for label, half in halves.items()} for place in range(2))
+    return {Purpose.LEARN: training, Purpose.VERIFY: choosing, Purpose.TEST: held}
 
 
 def unproven_answers(truth: ArrayLike, said: ArrayLike) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,17 +19,19 @@ from coe.pictures.label_folders import TO_CHOOSE
 from coe.pictures.photographs import Photograph, Purpose
 from coe.store.kinds import TrainingPlan
 from coe.store.learned import PictureDigests
-from experts.proof import MANY, halved
+from experts.proof import divided
 from experts.taken import TakenPictures, TrainingPicture, digests_of
+
+_LEAST_SHARE = 1e-9
+"""A detector is measured with one picture at least."""
 
 
 def read(expert: Expert, plan: TrainingPlan) -> list[Photograph]:
     """Return the images that the YAML of a data set (`path`, `train`, `val`, `test`, `names`) lists, with purposes.
 
     `train`, `val` and `test` are folders or list files, relative to `path` (itself relative to the YAML). `val` chooses
-    the epoch, and `test` measures it; without `test` see `experts.proof`. Without either, a share `plan.held_out` of
-    `train` is held out by `plan.seed`. Raises ConfigError if the labels differ from the
-    expert's, or if there are too few images.
+    the epoch, and `test` measures it; without them see `experts.proof.divided`. Raises ConfigError if the labels differ
+    from the expert's, or if there are too few images.
     """
     raw = data_set.read(plan.data)
     names = data_set.names(raw, plan.data)
@@ -40,21 +41,17 @@ def read(expert: Expert, plan: TrainingPlan) -> list[Photograph]:
             "they must be the same in the same order"
         )
     root = root_of(plan.data)
-    training = images_of(root, raw["train"], plan.data)
-    beside = next((raw[name] for name in TO_CHOOSE if raw.get(name)), None), raw.get("test")
-    choosing, held_out = (images_of(root, entry, plan.data) if entry else [] for entry in beside)
-    if not held_out:
-        held_out, choosing = choosing, []
-    if not held_out:
-        random.Random(plan.seed).shuffle(training)
-        count = max(1, round(len(training) * plan.held_out))
-        held_out, training = training[:count], training[count:]
-    if not raw.get("test") and len(held_out) >= MANY:
-        choosing, held_out = halved(held_out, plan.seed)
-    if not training or not held_out:
+    choosing = next((raw[name] for name in TO_CHOOSE if raw.get(name)), None)
+    entries = zip(Purpose, (raw["train"], choosing, raw.get("test")), strict=True)
+    given = {purpose: {"": images_of(root, entry, plan.data)} for purpose, entry in entries if entry}
+    parts = divided(given, plan.held_out or _LEAST_SHARE, plan.seed)
+    if not all(parts[purpose].get("") for purpose in (Purpose.LEARN, Purpose.TEST)):
         raise ConfigError(f"data set '{plan.data}' has too few images to train on and to hold some out")
-    purposes = zip(Purpose, (training, choosing, held_out), strict=True)
-    return [Photograph(path, name=str(path), purpose=purpose) for purpose, paths in purposes for path in paths]
+    return [
+        Photograph(path, name=str(path), purpose=purpose)
+        for purpose, by_label in parts.items()
+        for path in by_label.get("", [])
+    ]
 
 
 def root_of(source: Path) -> Path:

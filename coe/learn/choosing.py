@@ -27,6 +27,7 @@ from coe.learn.data_set import STRANGE
 from coe.pictures import alike, finding, label_folders, photographs
 from coe.pictures.decoding import decode
 from coe.pictures.finding import LAYOUT
+from coe.pictures.folder import EntryKind, walk
 from coe.pictures.photographs import Photograph, Purpose
 from coe.store.exam import ExamItem, added
 from coe.store.expert_id import ExpertId
@@ -112,7 +113,7 @@ class CrossValidated:
 
 
 def parts_of(root: Path) -> tuple[dict[str, list[Photograph]], list[str]]:
-    """Return the photographs to learn from by component, and which folders have no pictures.
+    """Return the photographs to learn from by component, and which folders are empty.
 
     Their labels are `good`, `bad` or the name of their folder. Raises ConfigError for a folder that is laid out in
     another way, or leaves open what it means.
@@ -126,7 +127,8 @@ def parts_of(root: Path) -> tuple[dict[str, list[Photograph]], list[str]]:
         parts.setdefault(one.component, []).append(_labelled(one))
     if not parts:
         raise ConfigError(f"'{root}' holds no pictures; expected {LAYOUT}")
-    return parts, list(finding.without_pictures(root, found))
+    empty = (entry.path.relative_to(root).as_posix() for entry in walk(root) if entry.kind is EntryKind.EMPTY)
+    return parts, sorted(empty, key=photographs.natural)
 
 
 def _labelled(one: Photograph) -> Photograph:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from coe.board import photo_labels
@@ -24,7 +24,7 @@ from coe.pictures import finding, photographs
 from coe.pictures.finding import LAYOUT
 from coe.pictures.formats import EXTENSIONS
 from coe.pictures.label_folders import BAD, GOOD, TO_CHOOSE, letters
-from coe.pictures.photographs import TABLE, Photograph, Purpose
+from coe.pictures.photographs import TABLE, Photograph, Purpose, read_table
 
 COLUMNS = ("path", "expert", "label")
 LAYOUTS = f"expected {LAYOUT}, <expert>/<label>/<picture>, or a table {TABLE} with the columns {', '.join(COLUMNS)}"
@@ -70,7 +70,9 @@ def find(
     table = source / TABLE if source.is_dir() else source
     with readable(source):
         if table.is_file() and table.suffix.lower() == ".csv":
-            rows = _of_table(table, experts)
+            rows = read_table(table, COLUMNS, LAYOUTS, lambda one: _fault(experts, one.expert, one.label))
+            if faults := [one.error for one in rows if one.error]:
+                raise ConfigError(list_few(faults, _FAULTS, "; "))
         elif source.is_dir():
             labels = {label for expert in experts.values() for label in expert.labels}
             found = finding.labelled(source, components or {}, labels)
@@ -124,7 +126,7 @@ def of_expert(
     if board is not None and shows_others_alone and not may_lack:
         raise ConfigError(f"'{root}' shows no {' or '.join(own) or 'component'}, which expert '{expert.id}' inspects")
     learned = photographs.of_purpose(root, found, Purpose.LEARN)
-    return tuple(_with_truths(root, learned, _Meaning(expert, board, own, good_only=good_only).of_folder))
+    return tuple(_with_truths(root, learned, _of_one(expert, board, own, good_only=good_only)))
 
 
 def _with_truths(
@@ -166,7 +168,9 @@ def _of_any(
             raise ConfigError(f"these pictures are of '{alone}' if you give {root / folders[0]}, <label>/<picture>")
         named = experts.get(folders[0])
         if not component or (named is not None and label in (*named.labels, NOTHING)):
-            yield "", folders[0], _known_label(experts, *folders), None
+            if fault := _fault(experts, *folders):
+                raise ConfigError(fault)
+            yield "", folders[0], folders[1], None
         else:
             truths = photo_labels.of_component(components[component], experts, label)
             yield from ((component, expert, truth, None) for expert, truth in truths.items())
@@ -174,34 +178,12 @@ def _of_any(
     return meaning
 
 
-def _of_table(table: Path, experts: Mapping[str, Expert]) -> list[Photograph]:
-    lines: dict[tuple[str, str], int] = {}
-    rows, faults = [], []
-    for row in photographs.read_rows(table, COLUMNS, LAYOUTS):
-        one, fault = photographs.stated(table, row)
-        expert, label = (row.cells.get(column, "") for column in COLUMNS[1:])
-        earlier = lines.setdefault((composed(one.name), expert), row.number)
-        try:
-            if fault or not one.name:
-                raise ConfigError(fault or "the path is empty")
-            if earlier != row.number:
-                raise ConfigError(f"'{one.name}' is listed for '{expert}' already in line {earlier}")
-            rows.append(replace(one, expert=expert, label=_known_label(experts, expert, label)))
-        except ConfigError as error:
-            faults.append(f"{table.name}:{row.number}: {error}")
-    if faults:
-        raise ConfigError(list_few(faults, _FAULTS, "; "))
-    return rows
-
-
-def _known_label(experts: Mapping[str, Expert], expert: str, label: str) -> str:
-    """Return a label of an expert in NFC; raises ConfigError for an expert or a label that nobody knows."""
+def _fault(experts: Mapping[str, Expert], expert: str, label: str) -> str:
+    """Return what is wrong with a true label for an expert; "" if nothing is."""
     if expert not in experts:
-        raise ConfigError(f"'{expert}' is not an expert{did_you_mean(expert, experts)}")
+        return f"'{expert}' is not an expert{did_you_mean(expert, experts)}"
     labels = [*experts[expert].labels, NOTHING]
-    if composed(label) not in labels:
-        raise ConfigError(f"'{label}' is not a label of '{expert}'{did_you_mean(label, labels)}")
-    return composed(label)
+    return "" if label in labels else f"'{label}' is not a label of '{expert}'{did_you_mean(label, labels)}"
 
 
 def _of_data_set(root: Path, expert: Expert, board: Rules | None, components: Collection[str]) -> Iterator[Photograph]:
@@ -219,62 +201,60 @@ def _of_data_set(root: Path, expert: Expert, board: Rules | None, components: Co
                 yield replace(one, name=f"{name}/{one.name}", purpose=purpose)
 
 
-@dataclass(frozen=True, slots=True)
-class _Meaning:
-    """What the names of folders mean for an expert, which inspects the components `own`."""
+def _of_one(
+    expert: Expert, board: Rules | None, own: Mapping[str, Component], *, good_only: bool
+) -> Callable[[str, str], Iterator[Row]]:
+    """Return what the folders of a component and a label mean for an expert, which inspects the components `own`."""
 
-    expert: Expert
-    board: Rules | None
-    own: Mapping[str, Component]
-    good_only: bool
-
-    def of_folder(self, component: str, label: str) -> Iterator[Row]:
-        """Yield the true label, unless the folder says nothing of the expert."""
-        words, of = label.split("/"), [component] if component else [*self.own]
-        if self.board is not None and component and component not in self.own:
+    def meaning(component: str, label: str) -> Iterator[Row]:
+        words = label.split("/")
+        if board is not None and component and component not in own:
             return
-        if not label and not self.good_only:
+        if not label and not good_only:
             raise ConfigError("it lies in no folder of a label; put each picture into one")
         sorts = {letters(word) in GOOD for word in words}
         if len(words) > 1 and (len(sorts) > 1 or not all(letters(word) in GOOD | BAD for word in words)):
             raise ConfigError("a folder of a label holds a folder; put its pictures among the others, or take it out")
+        of = [component] if component else [*own]
         meant: set[tuple[str, bool] | None]
-        if self.board is None:
-            meant = {self._good_by_labels(words) if self.good_only else self._by_labels(words[0])}
-        elif self.good_only:
-            meant = {("", photo_labels.is_good(self.board, name, label)) for name in of}
+        if board is None:
+            meant = {_good_by_labels(expert, words) if good_only else _by_labels(expert, words[0])}
+        elif good_only:
+            meant = {("", photo_labels.is_good(board, name, label)) for name in of}
         else:
-            meant = {self._by_rules(self.board, self.own[name], words[0]) for name in of} - {None}
+            meant = {_by_rules(expert, board, own[name], words[0]) for name in of} - {None}
         if len(meant) > 1:
             raise ConfigError(
-                f"'{words[0]}' means another label for each of {', '.join(self.own)}; put it into folders of these"
+                f"'{words[0]}' means another label for each of {', '.join(own)}; put it into folders of these"
             )
-        yield from ((component, self.expert.id, *one) for one in meant if one is not None)
+        yield from ((component, expert.id, *one) for one in meant if one is not None)
 
-    def _good_by_labels(self, words: Sequence[str]) -> tuple[str, bool]:
-        against = {letters(one) for one in (*self.expert.labels, *self.expert.reject)} | BAD
-        if all(letters(word) in GOOD - against - {NOTHING} for word in filter(None, words)):
-            return "", True
-        if len(words) == 1 and letters(words[0]) in against:
-            return "", False
-        # `none` may as well mean that a part is missing.
-        raise ConfigError(
-            f"it is unknown whether its parts are good, and expert '{self.expert.id}' learns from good parts alone; "
-            "take it out, or name it good or bad"
-        )
+    return meaning
 
-    def _by_labels(self, word: str) -> tuple[str, bool]:
-        answers = Answers.of_labels(self.expert)
-        by_spelling = {composed(label): label for label in self.expert.labels}
-        if composed(word) not in by_spelling and letters(word) not in GOOD | BAD:
-            raise ConfigError(
-                f"'{word}' is no label of expert '{self.expert.id}'{did_you_mean(word, self.expert.labels)}"
-            )
-        label = by_spelling.get(composed(word)) or answers.of_word(word)
-        return label, label in answers.good
 
-    def _by_rules(self, board: Rules, component: Component, word: str) -> tuple[str, bool] | None:
-        label = photo_labels.of_component(component, board.experts, word).get(self.expert.id)
-        if label is None:
-            return None
-        return label, label in Answers.of_steps(component.steps_of(self.expert.id), self.expert).good
+def _good_by_labels(expert: Expert, words: Sequence[str]) -> tuple[str, bool]:
+    against = {letters(one) for one in (*expert.labels, *expert.reject)} | BAD
+    if all(letters(word) in GOOD - against - {NOTHING} for word in filter(None, words)):
+        return "", True
+    if len(words) == 1 and letters(words[0]) in against:
+        return "", False
+    # `none` may as well mean that a part is missing.
+    raise ConfigError(
+        f"it is unknown whether its parts are good, and expert '{expert.id}' learns from good parts alone; take it "
+        "out, or name it good or bad"
+    )
+
+
+def _by_labels(expert: Expert, word: str) -> tuple[str, bool]:
+    answers = Answers.of_labels(expert)
+    by_spelling = {composed(label): label for label in expert.labels}
+    if composed(word) not in by_spelling and letters(word) not in GOOD | BAD:
+        raise ConfigError(f"'{word}' is no label of expert '{expert.id}'{did_you_mean(word, expert.labels)}")
+    label = by_spelling.get(composed(word)) or answers.of_word(word)
+    return label, label in answers.good
+
+
+def _by_rules(expert: Expert, board: Rules, component: Component, word: str) -> tuple[str, bool] | None:
+    label = photo_labels.of_component(component, board.experts, word).get(expert.id)
+    good = Answers.of_steps(component.steps_of(expert.id), expert).good
+    return None if label is None else (label, label in good)

@@ -22,8 +22,8 @@ from pathlib import Path, PurePosixPath
 
 from coe.core import NOTHING, Failure, FailureKind
 from coe.errors import ConfigError, list_few, readable
-from coe.helpers.spelling import by_spelling, composed
-from coe.pictures.folder import OF_SYSTEMS, EntryKind, FolderEntry, walk, why_no_file
+from coe.helpers.spelling import composed
+from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
 from coe.pictures.formats import EXTENSIONS
 from coe.pictures.label_folders import BAD, GOOD, Components, is_undecided, letters, spelling, words
 from coe.pictures.photographs import TABLE, Photograph, Skipped, natural, printable, read_table
@@ -62,23 +62,22 @@ def find(source: Path, components: Components | Collection[str]) -> tuple[list[P
     is no file, has no usable header or names an image twice.
     """
     known = components if isinstance(components, Components) else Components(components)
+    items: list[Photograph]
     skipped: list[Skipped] = []
     with readable(source):
-        if source.is_dir():
-            table = source / TABLE
-            if os.path.lexists(table):
-                _must_be_file(table)
-                items = read_table(table, known)
-            else:
-                items, skipped = _walk(source, known)
-        elif not source.exists():
+        if not source.exists():
             raise ConfigError(f"{source}: there is no such folder or file; give --images a folder of images")
-        elif source.suffix.lower() == ".csv":
-            _must_be_file(source)
-            items = read_table(source, known)
+        table = source / TABLE if source.is_dir() else source
+        if source.is_dir() and not os.path.lexists(table):
+            items, skipped = _rows(source, known)
+            items = list(_on_boards(items))
+        elif source.is_dir() or source.suffix.lower() == ".csv":
+            _must_be_file(table)
+            header = "the first line must be path,component,serial,refdes (and reference, sha256, if images bring them)"
+            items = read_table(table, ("path", "component"), header, lambda one: known.fault(one.component))
         elif is_called_picture(source.name) or holds_picture(source) or other_format(source):
             _must_be_file(source)
-            items = [_file(source, PurePosixPath(source.name), _absolute(source).parent, known)]
+            items = [_row(FolderEntry(source, EntryKind.FILE), source.parent, known)]
         else:
             forms = " ".join(sorted(EXTENSIONS))
             raise ConfigError(f"{source} is not an image ({forms}), a folder or a .csv table; unpack an archive first")
@@ -93,11 +92,9 @@ def image_at(entry: FolderEntry, folder: Path, known: Components) -> Photograph 
 
     What lies in a folder that is no component, and tells neither serial nor component, belongs to that board.
     """
+    item = _row(entry, folder, known)
     inside = PurePosixPath(entry.path.relative_to(folder).as_posix())
-    item = _file(entry.path, inside, _absolute(folder), known, entry.reason)
-    if entry.kind is EntryKind.FILE and goes_with_pictures(entry.path):
-        return None
-    if not _is_image(item, entry, inside.parent):
+    if (entry.kind is EntryKind.FILE and goes_with_pictures(entry.path)) or not _is_image(item, entry, inside.parent):
         return None
     if len(inside.parts) > 1 and not item.serial and not item.component and composed(inside.parts[0]) not in known:
         return replace(item, serial=printable(composed(inside.parts[0])))
@@ -120,16 +117,19 @@ def _absolute(path: Path) -> Path:
     return whole.resolve() if ".." in whole.parts[-2:] else whole
 
 
-def _walk(folder: Path, known: Components) -> tuple[list[Photograph], list[Skipped]]:
+def _rows(folder: Path, known: Components | None) -> tuple[list[Photograph], list[Skipped]]:
+    """Return what is or may be a picture in a folder, in natural order, and what else lies there; raises OSError.
+
+    Rows have components and boards if components are `known`.
+    """
     items: list[Photograph] = []
     notes: list[Photograph] = []
     skipped: list[Skipped] = []
-    whole = _absolute(folder)
     entries = list(walk(folder, hidden=True))
     raw = raw_beside(entry.path for entry in entries)
     for entry in entries:
         inside = PurePosixPath(entry.path.relative_to(folder).as_posix())
-        item = _file(entry.path, inside, whole, known, entry.reason)
+        item = _row(entry, folder, known)
         if entry.path in raw:
             skipped.append(Skipped(entry.path, RAW_BESIDE))
         elif entry.kind is EntryKind.FILE and goes_with_pictures(entry.path):
@@ -139,18 +139,33 @@ def _walk(folder: Path, known: Components) -> tuple[list[Photograph], list[Skipp
         else:
             reason = entry.reason or "is not called a picture, and lies where none belongs"
             board = composed(inside.name) if entry.kind is EntryKind.EMPTY and len(inside.parts) == 1 else ""
-            skipped.append(Skipped(entry.path, reason, "" if board in known else printable(board)))
-    items = list(_on_boards(_told_apart(items)))
+            skipped.append(Skipped(entry.path, reason, "" if known is None or board in known else printable(board)))
+    items = list(_told_apart(items))
     shown = {(item.serial, item.refdes) for item in items}
     for note in notes:
-        hidden = note.path.name.startswith(".")
-        if not hidden and note.serial and note.component in known and (note.serial, note.refdes) not in shown:
+        is_place = known is not None and note.serial and note.component in known and not note.path.name.startswith(".")
+        if is_place and (note.serial, note.refdes) not in shown:
             reason = f"goes with a picture of {note.refdes}, and there is no such picture"
             items.append(replace(note, failure=Failure(FailureKind.IMAGE, reason)))
         else:
             skipped.append(Skipped(note.path, f"'{printable(note.path.suffix)}' is not the extension of an image"))
     items.sort(key=lambda item: natural(item.name))
     return items, sorted(skipped, key=lambda other: natural(str(other.path)))
+
+
+def _row(entry: FolderEntry, folder: Path, known: Components | None) -> Photograph:
+    """Return the row of an entry, which has a failure if it cannot be the picture that its name is about."""
+    inside = PurePosixPath(entry.path.relative_to(folder).as_posix())
+    # Hidden folders do not count in its place: programs write uploads there.
+    shown = [part for part in inside.parts[:-1] if not part.startswith(".")]
+    item = Photograph(entry.path)
+    if known is not None:
+        item = _place(entry.path, PurePosixPath(*shown, inside.name), _absolute(folder), known)
+    hidden = "lies in a hidden folder, as uploads under way do; wait for the picture, or take it away"
+    reason = entry.reason or (hidden if len(shown) < len(inside.parts) - 1 else "")
+    reason = reason or unfinished(inside.name) or other_format(entry.path)
+    failure = Failure(FailureKind.IMAGE, reason) if reason else item.failure
+    return replace(item, name=printable(str(inside)), failure=failure)
 
 
 def _is_image(item: Photograph, entry: FolderEntry, parent: PurePosixPath) -> bool:
@@ -196,18 +211,6 @@ def _on_boards(items: Iterable[Photograph]) -> Iterator[Photograph]:
         parent, mark, _ = composed(item.name).partition("/")
         lies_there = mark and not item.serial and not item.component and parent in serials
         yield replace(item, serial=parent) if lies_there else item
-
-
-def _file(path: Path, inside: PurePosixPath, folder: Path, known: Components, reason: str = "") -> Photograph:
-    """Return the item of an entry, which has a failure if it cannot be the picture that its name is about."""
-    # `reason` says why it cannot be read at all. Hidden folders do not count in `inside`: programs write uploads there.
-    open_parts = [part for part in inside.parts[:-1] if not part.startswith(".")]
-    item = _place(path, PurePosixPath(*open_parts, inside.name), folder, known)
-    if len(open_parts) < len(inside.parts) - 1:
-        reason = reason or "lies in a hidden folder, as uploads under way do; wait for the picture, or take it away"
-    reason = reason or unfinished(inside.name) or other_format(path)
-    failure = Failure(FailureKind.IMAGE, reason) if reason else item.failure
-    return replace(item, name=printable(str(inside)), failure=failure)
 
 
 def _place(path: Path, inside: PurePosixPath, folder: Path, known: Components) -> Photograph:
@@ -304,18 +307,40 @@ def expect_decided(root: Path, found: Iterable[Photograph]) -> None:
         )
 
 
-def labelled(root: Path, components: Collection[str], labels: Collection[str]) -> list[Photograph]:
+def photographs_in(root: Path, components: Collection[str] = (), labels: Collection[str] = ()) -> list[Photograph]:
+    """Return what is or may be a picture in a folder of photographs, in natural order; raises OSError.
+
+    The folder holds a folder of each component, or is that of one component, or holds folders of labels alone.
+    """
+    rows, known, own = [], Components(components, labels), composed(root.resolve().name)
+    for one in _rows(root, None)[0]:
+        folders, component = [composed(name) for name in one.path.relative_to(root).parts[:-1]], own
+        if folders and folders[0] in known:
+            component, *folders = folders
+        label = "/".join(words(folders, known.labels))
+        rows.append(replace(one, component=component if component in known else "", label=label))
+    return rows
+
+
+def labelled(root: Path, components: Collection[str] = (), labels: Collection[str] = ()) -> list[Photograph]:
     """Return the pictures in a folder of photographs, in natural order.
 
-    The folder holds a folder of each component, or is that of one component, or holds folders of labels alone. Raises
-    ConfigError with whatever looks like a picture and cannot be read for what its name says; OSError.
+    Raises ConfigError for masks, and with whatever is no picture, or not for what its name says; OSError.
     """
-    found = [_labelled(root, path, components, labels) for path in pictures(root)]
-    try:
-        by_spelling({photograph.name.rpartition("/")[0] for photograph in found})
-    except ValueError as error:
-        raise ConfigError(f"'{root}': {error}") from error
-    return sorted(found, key=lambda photograph: natural(photograph.name))
+    found = photographs_in(root, components, labels)
+    expect_no_masks(root, _may_hold_masks(one.path.relative_to(root) for one in found))
+    odd = "is not called a picture; rename it to .png or .jpg"
+    why = {one.path: one.error or ("" if one.path.suffix.lower() in EXTENSIONS else odd) for one in found}
+    if faults := [
+        f"{path} {error}{'' if ';' in error else '; mend it or remove it'}" for path, error in why.items() if error
+    ]:
+        raise ConfigError(list_few(faults, _SHOWN, "; "))
+    return found
+
+
+def pictures(root: Path) -> list[Path]:
+    """Return the pictures in a folder and its folders; raises as `labelled` does."""
+    return [one.path for one in labelled(root)]
 
 
 def of_components(root: Path) -> list[Photograph]:
@@ -327,29 +352,10 @@ def of_components(root: Path) -> list[Photograph]:
         raise ConfigError(f"'{root}' is not a folder; expected {LAYOUT}")
     with readable(root):
         folders = {composed(path.name) for path in root.iterdir() if path.is_dir()}
-        found = labelled(root, folders, ())
+        found = labelled(root, folders)
     if not found:
         raise ConfigError(f"'{root}' holds no pictures; expected {LAYOUT}")
     return found
-
-
-def without_pictures(root: Path, found: Iterable[Photograph]) -> list[str]:
-    """Return the folders of components and of labels that hold no picture of those `found`, as they lie in `root`."""
-    holding = {folder for one in found for folder in one.path.parents}
-    empty = [path.relative_to(root) for path in (*root.glob("*/"), *root.glob("*/*/")) if path not in holding]
-    meant = [path for path in empty if not any(part[0] == "." or OF_SYSTEMS.fullmatch(part) for part in path.parts)]
-    return sorted((path.as_posix() for path in meant if path.parent not in empty), key=natural)
-
-
-def _labelled(root: Path, path: Path, components: Collection[str], labels: Collection[str]) -> Photograph:
-    inside = path.relative_to(root)
-    folders = [composed(name) for name in inside.parts[:-1]]
-    component, own = "", composed(root.resolve().name)
-    if folders and folders[0] in components:
-        component, *folders = folders
-    elif own in components:
-        component = own
-    return Photograph(path, component, name=inside.as_posix(), label="/".join(words(folders, labels)))
 
 
 def expect_no_masks(root: Path, folders: Iterable[str]) -> None:
@@ -370,39 +376,3 @@ def _may_hold_masks(files: Iterable[Path]) -> set[str]:
         if file.stem.endswith("_mask"):
             masks.update(file.parents)
     return {one.as_posix() for one in folders if one in masks or {one.parent / "train", one.parent / "test"} & folders}
-
-
-def pictures(root: Path) -> list[Path]:
-    """Return the pictures in a folder and its folders; raises ConfigError with all that cannot be read as they are."""
-    entries = list(walk(root, hidden=True))
-    expect_no_masks(root, _may_hold_masks(entry.path.relative_to(root) for entry in entries))
-    raw = raw_beside(entry.path for entry in entries)
-    found, faults = [], []
-    for entry in entries:
-        if entry.path in raw:
-            continue
-        hidden = any(name.startswith(".") for name in entry.path.relative_to(root).parts)
-        if why := _why_no_photograph(entry, hidden):
-            faults.append(f"{entry.path} {why}")
-        elif entry.kind is EntryKind.FILE and not hidden and entry.path.suffix.lower() in EXTENSIONS:
-            found.append(entry.path)
-    if faults:
-        raise ConfigError(list_few(faults, _SHOWN, "; "))
-    return found
-
-
-def _why_no_photograph(entry: FolderEntry, hidden: bool) -> str:
-    """Return why an entry that looks like a photograph, or like a folder of them, is not read; else ""."""
-    path, kind = entry.path, entry.kind
-    if kind is EntryKind.FILE:
-        if path.suffix.lower() in EXTENSIONS and not hidden:
-            return ""
-        if goes_with_pictures(path) or not (is_called_picture(path.name) or (holds_picture(path) and not hidden)):
-            return ""
-        other = "is not read: its folder is hidden" if hidden else "is not called a picture; rename it to .png or .jpg"
-        return unfinished(path.name) or other_format(path) or other
-    if kind is EntryKind.EMPTY:
-        return "is a folder, not a file; remove it" if path.suffix.lower() in EXTENSIONS else ""
-    if hidden or (kind is EntryKind.LEFT and not path.is_symlink()):
-        return ""
-    return f"{entry.reason}; mend it or remove it"

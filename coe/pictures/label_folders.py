@@ -88,6 +88,10 @@ class Components:
         """Return the component that a part of a file name names, ignoring upper and lower case; None if none."""
         return text if text in self._components else self._folded.get(text.strip().casefold())
 
+    def fault(self, component: str) -> str:
+        """Return what is wrong with what a table calls a component; "" if nothing is."""
+        return "" if component in self else self.unknown(component) if component else "the component is empty"
+
     def unknown(self, word: str) -> str:
         """Return the sentence about a word that is not a component."""
         known = f", which has {list_few(sorted(self._components), _MOST_NAMED)}"

@@ -13,12 +13,11 @@ import io
 import os
 import re
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import chain
 from pathlib import Path
 
 from coe.core import Failure, FailureKind
@@ -27,7 +26,7 @@ from coe.helpers import regular
 from coe.helpers.files import write_atomically
 from coe.helpers.spelling import composed
 from coe.pictures.folder import why_no_file
-from coe.pictures.label_folders import GOOD, Components, letters
+from coe.pictures.label_folders import GOOD, letters
 from coe.pictures.picture_file import FileStamp, PictureFile
 from coe.pictures.picture_names import other_format
 
@@ -164,48 +163,35 @@ def read_rows(table: Path, needs: Sequence[str], header: str) -> Iterator[TableR
         raise ConfigError(f"{table}:{rows.line_num}: not a line of CSV: {error}") from error
 
 
-def read_table(table: Path, known: Components) -> list[Photograph]:
-    """Return the images of a table, in its order; raises ConfigError if it has no usable header or is no table."""
-    header = "the first line must be path,component,serial,refdes (and reference, sha256, if images bring them)"
+def read_table(table: Path, needs: Sequence[str], header: str, fault: Callable[[Photograph], str]) -> list[Photograph]:
+    """Return the pictures of a table, in its order; raises ConfigError if it has no usable header or is no table.
+
+    Paths lead from its folder. A row that cannot be used, by itself or because of a `fault`, has a failure.
+    """
     items: list[Photograph] = []
-    lines: dict[str, tuple[int, str]] = {}
-    for row in read_rows(table, ("path", "component"), header):
-        item = _of_row(table, row, known)
-        number, before = lines.setdefault(composed(item.name), (row.number, item.name))
+    lines: dict[tuple[str, str], tuple[int, str]] = {}
+    for row in read_rows(table, needs, header):
+        where = f"{table.name}:{row.number}"
+        one, faults = _of_row(table.parent, row)
+        if faults:
+            one = replace(one, failure=Failure(FailureKind.IMAGE, f"{where}: {faults[0]}"))
+        elif error := fault(one):
+            one = replace(one, failure=Failure(FailureKind.RULES, f"{where}: {error}"))
+        one = replace(one, name=one.name or where)
+        number, before = lines.setdefault((composed(one.name), one.expert), (row.number, one.name))
         if number != row.number:
-            spelt = "" if before == item.name else f" ({before!a} and {item.name!a} are one name)"
-            raise ConfigError(
-                f"{table}:{row.number}: '{item.name}' is listed already in line {number}{spelt}; list each image once"
-            )
-        items.append(item)
+            spelt = "" if before == one.name else f" ({before!a} and {one.name!a} are one name)"
+            raise ConfigError(f"{where}: '{one.name}' is listed already in line {number}{spelt}; list each image once")
+        items.append(one)
     return items
 
 
-def _of_row(table: Path, row: TableRow, known: Components) -> Photograph:
-    component, serial, refdes = (composed(row.cells.get(column, "")) for column in ("component", "serial", "refdes"))
-    item, error = stated(table, row)
-    kind, where = FailureKind.IMAGE, f"{table.name}:{row.number}"
-    if not item.name:
-        error = "the path is empty"
-    elif not error and row.surplus:
-        error = f"'{row.surplus}' stands after the last column; quote cells that contain the separator"
-    elif not error and not component:
-        kind, error = FailureKind.RULES, "the component is empty"
-    elif not error and (reason := other_format(item.path)):
-        error = f"'{item.name}' {reason}"
-    elif not error and component not in known:
-        kind, error = FailureKind.RULES, known.unknown(component)
-    failure = Failure(kind, f"{where}: {error}") if error else None
-    name = item.name or where
-    return replace(item, component=component, serial=serial, refdes=refdes, name=name, failure=failure)
-
-
-def stated(table: Path, row: TableRow) -> tuple[Photograph, str]:
-    """Return the picture that a row names by `path`, `reference` and `sha256`, and what is wrong with these, or ""."""
-    folder, faults = table.parent, []
+def _of_row(folder: Path, row: TableRow) -> tuple[Photograph, list[str]]:
+    """Return the picture that a row names, and what is wrong with its path, reference, checksum and last cell."""
+    cells, faults = row.cells, []
 
     def at(column: str, what: str) -> tuple[str, Path]:
-        inside, fault = _inside(row.cells.get(column, ""))
+        inside, fault = _inside(cells.get(column, ""))
         path = folder / inside
         if fault:
             faults.append(f"{what}{fault}")
@@ -213,19 +199,24 @@ def stated(table: Path, row: TableRow) -> tuple[Photograph, str]:
             path = file_at(folder, inside)
             if not os.path.lexists(path):
                 faults.append(f"there is no {what or 'file '}'{inside}'")
-            elif reason := why_no_file(path):
+            elif reason := why_no_file(path) or other_format(path):
                 faults.append(f"{what}'{inside}' {reason}")
         return inside, path
 
     inside, path = at("path", "")
+    if not inside:
+        faults.append("the path is empty")
     named, reference = at("reference", "reference ")
-    checksum = row.cells.get("sha256", "").lower()
+    checksum = cells.get("sha256", "").lower()
     if checksum and not re.fullmatch("[0-9a-f]{64}", checksum):
-        said = f"'{checksum[:80]}' is not a SHA-256; write 64 hexadecimal digits, as `sha256sum` does, or nothing"
-        faults.append(said)
-    return Photograph(path, name=inside, reference=reference if named else None, sha256=checksum), next(
-        iter(faults), ""
-    )
+        shown = checksum[:80]
+        faults.append(f"'{shown}' is not a SHA-256; write 64 hexadecimal digits, as `sha256sum` does, or nothing")
+    if row.surplus:
+        faults.append(f"'{row.surplus}' stands after the last column; quote cells that contain the separator")
+    columns = ("component", "serial", "refdes", "expert", "label")
+    component, serial, refdes, expert, label = (composed(cells.get(column, "")) for column in columns)
+    known = Photograph(path, component, serial, refdes, inside, sha256=checksum, label=label, expert=expert)
+    return (replace(known, reference=reference) if named else known), faults
 
 
 def _inside(cell: str) -> tuple[str, str]:
@@ -269,13 +260,33 @@ class Split:
         places = (Path(os.path.abspath(folder)), folder.resolve())
         around = (place for here in places for place in (here, *here.parents[:LEVELS]))
         root = next((place for place in around if (place / SPLIT).is_file()), None)
-        return None if root is None else cls(root, _purposes(root / SPLIT))
+        if root is None:
+            return None
+        rows: dict[str, tuple[Purpose, str]] = {}
+        purposes: dict[str, tuple[Purpose, int]] = {}
+        with readable(table := root / SPLIT):
+            for row in read_rows(table, SPLIT_COLUMNS, f"the first line must be {','.join(SPLIT_COLUMNS)}"):
+                cell, part, word = (row.cells.get(column, "") for column in SPLIT_COLUMNS)
+                name, fault = _inside(cell)
+                where = f"{table}:{row.number}"
+                if fault:
+                    raise ConfigError(f"{where}: {fault}")
+                if word not in list(Purpose):
+                    raise ConfigError(f"{where}: '{word}' is not known; write {', '.join(Purpose)}")
+                if composed(name) in rows:
+                    raise ConfigError(f"{where}: '{name}' stands twice")
+                purpose = Purpose(word)
+                first, line = purposes.setdefault(part, (purpose, row.number))
+                if first is not purpose:
+                    raise ConfigError(f"{where}: group '{part}' is to {purpose} here, and to {first} in line {line}")
+                rows[composed(name)] = purpose, part
+        return cls(root, rows)
 
     def name_of(self, path: Path) -> str:
         """Return how the file names a picture."""
         places = (Path(os.path.abspath(path)), path.parent.resolve() / path.name)
         inside = (place.relative_to(self.root) for place in places if place.is_relative_to(self.root))
-        return composed(next(inside, places[0]).as_posix())
+        return composed(printable(next(inside, places[0]).as_posix()))
 
     def added_to(self, pictures: Iterable[Photograph]) -> list[Photograph]:
         """Return pictures with their purposes and parts; None and "" for those that the file does not name."""
@@ -291,16 +302,15 @@ def of_purpose(folder: Path, pictures: Sequence[Photograph], purpose: Purpose) -
     split = Split.beside(folder)
     if split is None:
         return list(pictures)
-    rows = split.added_to(pictures)
+    rows, table = split.added_to(pictures), split.root / SPLIT
     if new := [split.name_of(one.path) for one in rows if one.purpose is None]:
         raise ConfigError(
-            f"{split.root / SPLIT} does not say what {list_few(new, SHOWN)} "
-            f"{'is' if len(new) == 1 else 'are'} for; run `coe-experts split {split.root}`, which leaves the others as "
-            "they are"
+            f"{table} does not say what {list_few(new, SHOWN)} {'is' if len(new) == 1 else 'are'} for; run "
+            f"`coe-experts split {split.root}`, which leaves the others as they are"
         )
     chosen = [one for one in rows if one.purpose is purpose]
-    if pictures and not chosen:
-        raise ConfigError(f"{split.root / SPLIT}: none of these {len(pictures)} pictures is to {purpose}")
+    if rows and not chosen:
+        raise ConfigError(f"{table}: none of these {len(rows)} pictures is to {purpose}")
     return chosen
 
 
@@ -317,36 +327,14 @@ def learned_among(folder: Path, pictures: Sequence[Photograph]) -> tuple[str, ..
     try:
         split = Split.beside(folder) if folder.is_dir() else None
     except ConfigError:  # of another program
-        return ()
-    learned = 0 if split is None else [one.purpose for one in split.added_to(pictures)].count(Purpose.LEARN)
+        split = None
+    learned = [one.purpose for one in split.added_to(pictures)].count(Purpose.LEARN) if split is not None else 0
     if split is None or not learned:
         return ()
     return (
-        f"{learned} of the {len(pictures)} pictures are training pictures, by {split.root / SPLIT}: this run does "
+        f"{learned} of the {len(pictures)} pictures are training pictures, as {split.root / SPLIT} says: this run does "
         "not show how good the experts are; run `coe-experts evaluate`",
     )
-
-
-def _purposes(table: Path) -> dict[str, tuple[Purpose, str]]:
-    rows: dict[str, tuple[Purpose, str]] = {}
-    purposes: dict[str, tuple[Purpose, int]] = {}
-    with readable(table):
-        for row in read_rows(table, SPLIT_COLUMNS, f"the first line must be {','.join(SPLIT_COLUMNS)}"):
-            cell, part, word = (row.cells.get(column, "") for column in SPLIT_COLUMNS)
-            name, fault = _inside(cell)
-            where = f"{table}:{row.number}"
-            if fault:
-                raise ConfigError(f"{where}: {fault}")
-            if word not in list(Purpose):
-                raise ConfigError(f"{where}: '{word}' is not known; write {', '.join(Purpose)}")
-            if composed(name) in rows:
-                raise ConfigError(f"{where}: '{name}' stands twice")
-            purpose = Purpose(word)
-            first, line = purposes.setdefault(part, (purpose, row.number))
-            if first is not purpose:
-                raise ConfigError(f"{where}: group '{part}' is to {purpose} here, and to {first} in line {line}")
-            rows[composed(name)] = purpose, part
-    return rows
 
 
 def split(
@@ -365,51 +353,42 @@ def split(
     if before is not None and not before.root.samefile(root):
         raise ConfigError(f"{before.root / SPLIT} says what its pictures are for; split {before.root}")
     rows = _with_parts(photographs if before is None else before.added_to(photographs), pattern)
-    counts: dict[tuple[str, str], Counter[Purpose]] = {}
-    purposes = {} if before is None else {part: purpose for purpose, part in before.rows.values()}
     members: dict[str, list[Photograph]] = {}
     for one in rows:
         members.setdefault(one.part, []).append(one)
-    old = [part for part in members if part in purposes]
-    new = [part for part in members if part not in purposes]
-    by_chance = sorted(new, key=lambda part: hashlib.sha256(f"{seed} {part}".encode()).hexdigest())
-    for part in chain(old, by_chance):
+    purposes = {} if before is None else {part: purpose for purpose, part in before.rows.values()}
+    by_chance = sorted(members, key=lambda part: hashlib.sha256(f"{seed} {part}".encode()).hexdigest())
+    counts: defaultdict[tuple[str, str], Counter[Purpose]] = defaultdict(Counter)
+    for part in sorted(by_chance, key=lambda part: part not in purposes):
         strata = Counter((one.component, one.label) for one in members[part])
         if part not in purposes:
-            purposes[part] = max(shares, key=lambda purpose: _lacking(purpose, shares[purpose], strata, counts))
+            # What each purpose would lack of its share if the part went to none.
+            lacking = {
+                purpose: sum(
+                    share * (counts[stratum].total() + number) - counts[stratum][purpose]
+                    for stratum, number in strata.items()
+                )
+                for purpose, share in shares.items()
+                if share
+            }
+            purposes[part] = max(lacking, key=lambda purpose: lacking[purpose])
         for stratum, number in strata.items():
-            counts.setdefault(stratum, Counter())[purposes[part]] += number
+            counts[stratum][purposes[part]] += number
     rows = [replace(one, purpose=purposes[one.part]) for one in rows]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(SPLIT_COLUMNS)
     said = {} if before is None else dict(before.rows)  # those of pictures that are away stay, too
-    said |= {composed(one.name): (one.purpose, one.part) for one in rows if one.purpose is not None}
-    writer.writerows(
-        (name, part, purpose) for name, (purpose, part) in sorted(said.items(), key=lambda row: natural(row[0]))
-    )
+    said |= {composed(one.name): (purposes[one.part], one.part) for one in rows}
+    writer.writerows((name, said[name][1], said[name][0]) for name in sorted(said, key=natural))
     write_atomically(root.resolve() / SPLIT, [text.getvalue()])
     return rows
-
-
-def _lacking(
-    purpose: Purpose,
-    share: float,
-    strata: Mapping[tuple[str, str], int],
-    counts: Mapping[tuple[str, str], Mapping[Purpose, int]],
-) -> float:
-    """Return how many pictures a purpose lacks of its share, if these were given to nobody yet."""
-    lacking = 0.0
-    for stratum, number in strata.items():
-        had = counts.get(stratum, {})
-        lacking += share * (sum(had.values()) + number) - had.get(purpose, 0)
-    return lacking if share else float("-inf")
 
 
 def _with_parts(photographs: Sequence[Photograph], pattern: str) -> list[Photograph]:
     """Return photographs with their parts: that of a picture of the same bytes, else its own."""
     try:
-        search = re.compile(pattern).search if pattern else None
+        search = re.compile(pattern or "^").search
     except re.error as error:
         raise ConfigError(f"'{pattern}' is no regular expression: {error}") from error
     by_content: dict[str, str] = {}
@@ -417,20 +396,16 @@ def _with_parts(photographs: Sequence[Photograph], pattern: str) -> list[Photogr
     parts: dict[Path, str] = {}
     faults = []
     for one in sorted(photographs, key=lambda one: not one.part):  # those that have a part come first
-        digest = regular.sha256(one.path)
-        own = one.part or _own_part(one, search and search(composed(one.name)), pattern)
-        parts[one.path] = by_content.setdefault(digest, own)
+        digest, matched = regular.sha256(one.path), search(composed(one.name))
+        own = f"{one.component}/{composed(one.path.stem).partition('__')[0]}".lstrip("/")
+        if pattern:
+            own = matched[min(1, matched.re.groups)] if matched else ""
+        if not one.part and not own:
+            raise ConfigError(f"the pattern '{pattern}' finds no group in '{one.name}'")
+        parts[one.path] = by_content.setdefault(digest, one.part or own)
         other = says.setdefault((digest, one.component), one)
         if one.label and other.label and (letters(one.label) in GOOD) != (letters(other.label) in GOOD):
             faults.append(" and ".join(sorted((one.name, other.name), key=natural)))
     if faults:
         raise ConfigError(f"the same picture is good and is not: {list_few(faults, SHOWN, '; ')}; take one out")
     return [replace(one, part=parts[one.path]) for one in photographs]
-
-
-def _own_part(one: Photograph, matched: re.Match[str] | None, pattern: str) -> str:
-    if not pattern:
-        return f"{one.component}/{composed(one.path.stem).partition('__')[0]}".lstrip("/")
-    if matched is None or not (text := matched.group(min(1, matched.re.groups))):
-        raise ConfigError(f"the pattern '{pattern}' finds no group in '{one.name}'")
-    return text

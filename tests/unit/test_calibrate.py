@@ -387,7 +387,7 @@ def test_pictures_lie_in_folders_of_experts_and_labels_or_stand_in_a_table(tmp_p
             "images.csv:2: there is no file 'b.png'; images.csv:3: 'hol' is not a label of 'seen'"
         ),
         "a.png;sen;hole;": "images.csv:2: 'sen' is not an expert; did you mean 'seen'",
-        "a.png;seen;hole;\na.png;seen;none;": "images.csv:3: 'a.png' is listed for 'seen' already in line 2",
+        "a.png;seen;hole;\na.png;seen;none;": "images.csv:3: 'a.png' is listed already in line 2",
     }.items():
         table.write_text(f"path;expert;label;reference\n{line}\n")
         with pytest.raises(ConfigError) as caught:

@@ -243,7 +243,7 @@ def test_the_command_learns_stores_and_writes_a_board_that_loads(run, tmp_path):
     assert said.status == 0, said.err
     assert "taken as good: 6 in C1/good; as bad: 4 in C1/scratch" in said.out
     assert ("probe is chosen" in said.out, "no polarity is assumed for C1" in said.words) == (True, True)
-    assert "no pictures in C1/bent, C2\n" in said.err
+    assert "no pictures in C1/bent, C2/good\n" in said.err
     loaded = rules.load(board)
     assert loaded.experts["C1"].reject == {"scratch"}
     manifest = Store(tmp_path / "store").manifest("line7/C1")

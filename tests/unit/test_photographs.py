@@ -250,5 +250,5 @@ def test_a_folder_none_is_good_only_where_rules_say_that_none_passes(tmp_path: P
     make(tmp_path, "U3/good/1.png", "U3/none/2.png")
     expert = board.experts["strange"]
     assert set(learned(tmp_path, board, expert, good_only=True).values()) == {"good"}
-    with pytest.raises(ConfigError, match="none: nobody knows"):
+    with pytest.raises(ConfigError, match="none: it is unknown"):
         learned(tmp_path / "U3", None, expert, good_only=True)

@@ -127,8 +127,7 @@ def marks_of(shown: Mapping[str, Sequence[float]], plan: BoardPlan) -> dict[tupl
 def read_pictures(images: Path) -> dict[Path, DecodedImage]:
     """Return a few pictures of a folder, or one picture, (H, W, 3) uint8 RGB; raises ConfigError."""
     if images.is_dir():
-        paths = [path for path in finding.pictures(images) if path.parent == images]
-        paths = sorted(paths)[:MOST_PICTURES]
+        paths = sorted(path for path in finding.pictures(images) if path.parent == images)[:MOST_PICTURES]
     else:
         paths = [images]
     if not paths:

@@ -8,11 +8,11 @@ from typing import Literal
 
 from coe.config import counted
 from coe.errors import ConfigError
-from coe.pictures.formats import EXTENSIONS
+from coe.pictures import finding
 from coe.pictures.label_folders import GOOD, letters
 from coe.pictures.photographs import natural
 from coe.serve.teach import undo_stack
-from coe.serve.teach.teach_draft import BoardDraft, files_in
+from coe.serve.teach.teach_draft import BoardDraft
 
 Mark = Literal["good", "bad", ""]
 
@@ -44,20 +44,12 @@ class Crop:
 def crops(draft: BoardDraft) -> dict[str, list[Crop]]:
     """Return the photographs by component, in the order of their names, whatever their labels are."""
     found: dict[str, list[Crop]] = {}
-    folders = sorted(draft.photos.iterdir()) if draft.photos.is_dir() else []
-    for folder in folders:
-        if not folder.is_dir() or folder.name.startswith("."):
-            continue
-        labels = [folder, *sorted(inner for inner in folder.iterdir() if inner.is_dir())]
-        listed = [
-            Crop(path.relative_to(draft.photos).as_posix(), folder.name, "" if place is folder else place.name)
-            for place in labels
-            for path in files_in(place)
-            if path.suffix.lower() in EXTENSIONS
-        ]
-        if listed:
-            found[folder.name] = sorted(listed, key=lambda crop: natural(crop.name))
-    return found
+    components = [path.name for path in draft.photos.iterdir()] if draft.photos.is_dir() else []
+    for one in finding.photographs_in(draft.photos, components) if components else []:
+        if one.component and one.failure is None:
+            path = one.path.relative_to(draft.photos).as_posix()
+            found.setdefault(one.component, []).append(Crop(path, one.component, one.label))
+    return {component: sorted(own, key=lambda crop: natural(crop.name)) for component, own in sorted(found.items())}
 
 
 def mark(draft: BoardDraft, said: Mapping[str, Mark]) -> dict[str, str]:
