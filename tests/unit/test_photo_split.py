@@ -98,7 +98,11 @@ def test_commands_obey_it(photos: Path, call: Call, board: Rules) -> None:
 
 @pytest.mark.parametrize(
     ("options", "names"),
-    [(("--verify", "0.6", "--test", "0.4"), "training"), (("--group", "(SN"), "(SN"), (("--group", "SN[0-9]+"), "X0__1")],
+    [
+        (("--verify", "0.6", "--test", "0.4"), "training"),
+        (("--group", "(SN"), "(SN"),
+        (("--group", "SN[0-9]+"), "X0__1"),
+    ],
 )
 def test_options_that_leave_nothing_are_refused(photos: Path, call: Call, options: tuple[str, ...], names: str) -> None:
     said = call("split", photos, *options, command=experts_command)
