@@ -12,7 +12,7 @@ from coe.bring.parts import vocabulary
 from coe.bring.parts.answers import Answers
 from coe.bring.parts.bom import Bom, BomJoin, join
 from coe.bring.parts.converting import convert, parse_bom, read_bom
-from coe.bring.parts.placement_file import Placement
+from coe.bring.parts.placements import Placement
 from coe.bring.parts.refdes import designators
 from coe.errors import ConfigError
 from coe.helpers.strict_yaml import word_lists

@@ -15,7 +15,7 @@ from coe.bring.board.board_outline import edge_in
 from coe.bring.parts import outside_files
 from coe.bring.parts.answers import Answers
 from coe.bring.parts.converting import parse_bom
-from coe.bring.parts.placement_file import PlacementFile
+from coe.bring.parts.placements import PlacementFile
 from coe.errors import ConfigError
 
 TOP, BOTTOM, DATA = (

@@ -13,7 +13,7 @@ from coe.bring.board.board_outline import edge_in
 from coe.bring.parts.answers import Answers, NamedParts
 from coe.bring.parts.converting import convert, parse_bom
 from coe.bring.parts.naming import Names
-from coe.bring.parts.placement_file import Placement
+from coe.bring.parts.placements import Placement
 from coe.errors import ConfigError
 
 FILES: dict[str, tuple[str, str]] = {

@@ -19,7 +19,7 @@ from coe.board.parts_list import Side
 from coe.bring.parts import text_table
 from coe.bring.parts.answers import AS_IT_IS, Answers
 from coe.bring.parts.converting import read_bom
-from coe.bring.parts.placement_file import Placement
+from coe.bring.parts.placements import Placement
 from coe.errors import ConfigError
 
 TOP, BOTTOM = Side.TOP, Side.BOTTOM

@@ -12,14 +12,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import atan2, cos, hypot, isfinite, pi, radians, sin
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coe.bring.board.package_sizes import PackageSize
 from coe.bring.parts import text_table
 from coe.bring.parts.answers import Answers
 from coe.bring.parts.board_names import numbers_in
-from coe.bring.parts.placement_file import PlacementFile
 from coe.bring.parts.s_expression import FOOTPRINTS, Node, Numbered, read_board, words_of
 from coe.errors import ConfigError
+
+if TYPE_CHECKING:
+    from coe.bring.parts.placements import PlacementFile
 
 Rectangle = tuple[float, float, float, float]
 """Left, bottom, right and top in mm."""

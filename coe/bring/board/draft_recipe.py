@@ -19,7 +19,7 @@ from coe.bring.board.found_camera import FoundCamera
 from coe.bring.board.package_sizes import LIBRARY, NamedSize, PackageSize, size_of
 from coe.bring.parts.converting import Converted
 from coe.bring.parts.naming import Mark, mark_of
-from coe.bring.parts.placement_file import Placement
+from coe.bring.parts.placements import Placement
 from coe.errors import ConfigError, list_few
 from coe.placement.panel_split import pattern_of
 from coe.placement.recipe_spec import CameraSpec

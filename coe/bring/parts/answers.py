@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from coe.board.parts_list import Side
-from coe.bring.parts.placement_file import Units
+from coe.bring.parts.vocabulary import Units
 from coe.errors import ConfigError
 from coe.helpers import strict_yaml
 from coe.helpers.spelling import fits, look

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from coe.bring.parts.placement_file import Units
 from coe.bring.parts.text_table import Table, TextLine
-from coe.bring.parts.vocabulary import FITTED, HOW, LEFT_OUT, plain
+from coe.bring.parts.vocabulary import FITTED, HOW, LEFT_OUT, Units, plain
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
 

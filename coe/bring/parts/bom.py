@@ -16,11 +16,11 @@ from typing import TypeAlias
 
 from coe.bring.parts.answers import AS_IT_IS, Answers
 from coe.bring.parts.board_files import read_board_file
-from coe.bring.parts.placement_file import FittedQuestion, Placement, expect_answered
 from coe.bring.parts.placement_header import PlacementHeader, find_headers, lines_below
 from coe.bring.parts.placement_rows import unquoted
+from coe.bring.parts.placements import FittedQuestion, Placement, expect_answered
 from coe.bring.parts.refdes import COUNT, JOINED, USUAL, designators, fault_of, is_date
-from coe.bring.parts.text_table import TextLine, expect_unstruck, further_lines, in_utf8, lines_of
+from coe.bring.parts.text_table import TextLine, expect_unstruck, fault, in_utf8, lines_of
 from coe.bring.parts.vocabulary import BOM_COLUMNS, BOM_LAST_VALUES, BOM_TEXTS, FittedRow, fitting_of, one_word, says_so
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
@@ -128,10 +128,7 @@ def _rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> Ite
         if not any(row and len(designators(row[header.columns["refdes"]])) > 1 for row in spaced.values()):
             spaced = {line.number: _spaced_row(line.text, header, has_lists=False) for line in lines}
         if unclear := [number for number, row in spaced.items() if row is None]:
-            raise ConfigError(
-                f"{path}:{unclear[0]}: no cell begins below each name of the header; save it as CSV"
-                f"{further_lines(unclear)}"
-            )
+            raise fault(path, unclear, "no cell begins below each name of the header; save it as CSV")
         yield from ((number, by_field(cells or []), cells or []) for number, cells in spaced.items())
         return
     # Cells may have line breaks, and so the lines are read as one text.
@@ -152,10 +149,8 @@ def _rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> Ite
             and (row[widest:] or (header.separator == "," and any(row[named:])))
         )
     ]:
-        raise ConfigError(
-            f"{path}:{wrong[0]}: this line has more cells than the header; put a list of designators, and any other "
-            f"cell with a separator, in quotes{further_lines(wrong)}"
-        )
+        what = "this line has more cells than the header; put each cell with a separator, such as R1,R2, in quotes"
+        raise fault(path, wrong, what)
     for number, row in table:
         cells = [" ".join(cell.split()) for cell in row]
         yield number, by_field(cells), cells
@@ -214,16 +209,16 @@ def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader) -> Bom:
         # Lines are compared by their own words: a value may be that of another column.
         words = "".join(row[columns["value"] :][:1]) if "value" in columns else "", part.package, part.is_fitted
         for refdes in named:
-            if fault := fault_of(refdes):
-                faults.setdefault(fault, {}).setdefault(number, refdes)
+            if what := fault_of(refdes):
+                faults.setdefault(what, {}).setdefault(number, refdes)
             if own.setdefault(refdes, (number, words))[1] != words:
                 differing.setdefault(refdes, [own[refdes][0]]).append(number)
             bom.setdefault(refdes, part)
             if question := fitting.asked.get(number):
                 asked[refdes] = FittedQuestion(path, number, *question)
     if faults:
-        fault, wrong = next(iter(faults.items()))
-        raise ConfigError(f"{path}:{min(wrong)}: '{wrong[min(wrong)]}' {fault}{further_lines([*wrong])}")
+        what, wrong = next(iter(faults.items()))
+        raise fault(path, [*wrong], f"'{next(iter(wrong.values()))}' {what}")
     told = _without_words(path, bom, differing)
     bom.asked = asked
     few = list_few(passed, _MOST_TOLD, "; ")

@@ -17,7 +17,7 @@ from coe.bring.parts import placements, text_table
 from coe.bring.parts.answers import AS_IT_IS, Answers
 from coe.bring.parts.bom import Bom, BomJoin, join
 from coe.bring.parts.naming import Names
-from coe.bring.parts.placement_file import Placement, PlacementFile, expect_answered
+from coe.bring.parts.placements import Placement, PlacementFile, expect_answered
 from coe.errors import ConfigError, list_few
 from coe.placement.panel_split import on_boards
 

@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 
 from coe.bring.parts.board_names import CadPart, numbers_in, table_of
-from coe.bring.parts.placement_file import Units
 from coe.bring.parts.text_table import Table
+from coe.bring.parts.vocabulary import Units
 from coe.errors import ConfigError, list_few
 
 _COMMAND = re.compile(r"([^*%]+)\*")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from coe.bring.parts.answers import Answers, NamedParts
-from coe.bring.parts.placement_file import Placement
+from coe.bring.parts.placements import Placement
 from coe.helpers.spelling import fits, look
 from coe.placement.panel_split import on_boards
 from coe.placement.recipe_spec import Look

@@ -15,11 +15,11 @@ from itertools import count
 from typing import TypeAlias
 
 from coe.bring.parts.placement_header import FURTHER_NUMBERS, PlacementHeader, lines_below
-from coe.bring.parts.placement_numbers import SPACED_THOUSANDS
 from coe.bring.parts.text_table import TextLine
 from coe.bring.parts.vocabulary import one_word
 
 NUMBERS = ("x", "y", "rotation")
+SPACED_THOUSANDS = r"\d{1,3}(?:[ \u00a0\u2009\u202f'\u2019]\d{3})+"
 LIKE_A_NUMBER = re.compile(
     rf"[+\u2212-]?({SPACED_THOUSANDS}([.,]\d*)?|"
     r"\d{1,3}(,\d{3})+\.\d+|\d{1,3}(\.\d{3})+,\d+|\d+[.,]?\d*|[.,]\d+)(e[+-]?\d+)?\s*"
@@ -84,7 +84,10 @@ class _Columns:
 
 
 def spaced(text: str, header: PlacementHeader) -> list[str] | None:
-    """Return the cells of a line: by its numbers, by where the names of the header stand, and the rest by order."""
+    """Return the cells of a line: by its numbers, by where the names of the header stand, and the rest by order.
+
+    None if that leaves a choice.
+    """
     columns = _Columns.of(header)
     tokens = [(match[0], match.start()) for match in re.finditer(r'"[^"]*"|\S+', text)]
     # A designator has no spaces, and so numbers that follow it can only begin at one place, unless it lacks.
@@ -106,12 +109,11 @@ def spaced(text: str, header: PlacementHeader) -> list[str] | None:
             return None
         below = []
     if in_order and (not below or (is_in_place and not _is_moved(tokens[: columns.first], header))):
-        cells: list[str] | None = [token for token, _ in tokens]
-        if below and (placed := _by_places(tokens[columns.end :], columns)):
-            cells = [*(token for token, _ in tokens[: columns.end]), *placed]
+        words = [token for token, _ in tokens]
+        placed = _by_places(tokens[columns.end :], columns) if below else None
+        cells: list[str] | None = [*words[: columns.end], *placed] if placed else words
     else:
-        at = _begin_of_numbers(found, below, len(tokens), columns)
-        cells = None if at is None else _cells_around(tokens, at, columns, is_below=bool(below))
+        cells = _cells_around(tokens, found, below, columns)
     return None if cells is None else [*map(unquoted, cells)]
 
 
@@ -128,9 +130,8 @@ def begun_as_rows(lines: Sequence[TextLine], header: PlacementHeader) -> Placeme
     begins = Counter[tuple[int, ...]]()
     for line in lines:
         cells = [(match[0], match.start()) for match in re.finditer(r"\S+(?: \S+)*", line.text)]
-        if len(cells) != len(header.names):
-            continue
-        if columns.are_numbers([cells[at] for at in columns.numeric], columns.numeric):
+        is_row = len(cells) == len(header.names)
+        if is_row and columns.are_numbers([cells[at] for at in columns.numeric], columns.numeric):
             begins[tuple(cells[at][1] for at in texts)] += 1
     most, count = next(iter(begins.most_common(1)), ((), 0))
     if 2 * count <= begins.total():
@@ -139,39 +140,40 @@ def begun_as_rows(lines: Sequence[TextLine], header: PlacementHeader) -> Placeme
     return replace(header, starts=tuple(places.values()))
 
 
-def _begin_of_numbers(found: Sequence[int], below: Sequence[int], tokens: int, columns: _Columns) -> int | None:
-    """Return at which of so many `tokens` the numbers begin, of the places `found` and those `below` the header.
+def _cells_around(
+    tokens: Sequence[_Token], found: Sequence[int], below: Sequence[int], columns: _Columns
+) -> list[str] | None:
+    """Return the cells of a line by its numbers, which begin at one of the tokens `found`, or `below` the header.
 
-    None if more than one may be, or none.
+    None where more than one may be, or none, or where spaces may be of two texts.
     """
-    header, fields = columns.header, columns.header.columns
-    is_told = len(header.names) < tokens and not fields["refdes"] and fields.get("side", columns.first) >= columns.first
+    header, fields, first, after = columns.header, columns.header.columns, columns.first, columns.after
+    is_told = len(header.names) < len(tokens) and not fields["refdes"] and fields.get("side", first) >= first
     if not (below or is_told) and header.number:
         return None  # a row of fewer cells tells nowhere which of them lacks
-    follow = [at for at in found if (at + columns.size < tokens) == (columns.after > 0)]
-    chosen = below or follow
-    return chosen[0] if len(chosen) == 1 else None
-
-
-def _cells_around(tokens: Sequence[_Token], at: int, columns: _Columns, *, is_below: bool) -> list[str] | None:
-    """Return the cells of a line by its numbers, which begin `at` a token; None where spaces may be of two texts."""
-    header, first, after = columns.header, columns.first, columns.after
+    chosen = below or [at for at in found if (at + columns.size < len(tokens)) == (after > 0)]
+    if len(chosen) != 1:
+        return None
+    at = chosen[0]
     left, numbers, right = tokens[:at], tokens[at : at + columns.size], tokens[at + columns.size :]
     if right and not after:
         return None
-    placed = _by_places(right, columns) if is_below else None
-    if placed is None and is_below and len(right) < after:
+    placed = _by_places(right, columns) if below else None
+    if placed is None and below and len(right) < after:
         placed = _texts(right, header, after, columns.end)
     texts = [index for index in range(after) if columns.end + index not in columns.single]
     if header.number:
         texts_before = [index for index in range(1, first) if index not in columns.single]
-        is_open_before = not is_below and at != first and len(texts_before) > 1
-        is_open_behind = placed is None and len(right) > after and len(texts) > 1
-        if is_open_before or is_open_behind:
+        is_open_before = not below and at != first and len(texts_before) > 1
+        if is_open_before or (placed is None and len(right) > after and len(texts) > 1):
             return None
-    surplus = texts[0] if len(texts) == 1 or (texts and not header.number) else after - 1
-    behind = placed or _trailing(right, after, surplus, is_eagle=not header.number)
-    return [*_texts(left, header, first), *(token for token, _ in numbers), *behind]
+    if placed is None:  # more tokens than cells are of one text; a list without a header lacks its first ones
+        words, more = [token for token, _ in right], len(right) - after
+        surplus = texts[0] if len(texts) == 1 or (texts and not header.number) else after - 1
+        joined = [*words[:surplus], " ".join(words[surplus : surplus + more + 1]), *words[surplus + more + 1 :]]
+        lacking = [""] * -more
+        placed = joined if more > 0 < after else [*lacking, *words] if not header.number else [*words, *lacking]
+    return [*_texts(left, header, first), *(token for token, _ in numbers), *placed]
 
 
 def _is_below_header(tokens: Sequence[_Token], at: int, columns: _Columns) -> bool:
@@ -198,8 +200,7 @@ def _texts(tokens: Sequence[_Token], header: PlacementHeader, count: int, begin:
     for number, (token, start) in enumerate(tokens):
         column = 0
         if header.starts and (number or begin or header.columns["refdes"]):
-            fitting = (index for index in range(count) if header.starts[begin + index] <= start + 1)
-            column = max(fitting, default=0)
+            column = max((at for at in range(count) if header.starts[begin + at] <= start + 1), default=0)
         if number and not begin and count > 1:
             column = max(column, 1)
         cells[column] = f"{cells[column]} {token}".strip()
@@ -209,31 +210,20 @@ def _texts(tokens: Sequence[_Token], header: PlacementHeader, count: int, begin:
 def _by_places(tokens: Sequence[_Token], columns: _Columns) -> list[str] | None:
     """Return the cells behind the numbers by where names stand; None if a text begins elsewhere than below its name.
 
-    So it is if a column of one word has none, or two.
-
-    One blank alone before it parts two texts, or is of one, unless the second begins right below its name.
+    So it is if a column of one word has none, or two. One blank alone before it parts two texts, or is of one, unless
+    the second begins right below its name.
     """
     starts = columns.header.starts[columns.end :]
     found = [max((at for at, name in enumerate(starts) if name <= start + 1), default=0) for _, start in tokens]
     for number, ((_, start), column) in enumerate(zip(tokens, found, strict=True)):
-        is_first = number == 0 or found[number - 1] != column
         before, at = tokens[number - 1]
         is_near = number > 0 and at + len(before) + 1 == start
+        is_first = number == 0 or found[number - 1] != column
         if is_first and abs(start - starts[column]) > (0 if is_near else _MOST_ASKEW):
             return None
     cells = _texts(tokens, columns.header, columns.after, columns.end)
     has_words = all(cell and " " not in cell for at, cell in enumerate(cells, columns.end) if at in columns.single)
     return cells if has_words else None
-
-
-def _trailing(tokens: Sequence[_Token], count: int, surplus: int, *, is_eagle: bool) -> list[str]:
-    """Return the `count` cells behind the numbers; more tokens than cells are of the cell `surplus`."""
-    words = [token for token, _ in tokens]
-    more = len(words) - count
-    if more > 0 < count:
-        return [*words[:surplus], " ".join(words[surplus : surplus + more + 1]), *words[surplus + more + 1 :]]
-    lacking = [""] * -more
-    return [*lacking, *words] if is_eagle else [*words, *lacking]
 
 
 _MOST_JOINED = 20
@@ -246,13 +236,13 @@ WITHOUT_HEADER = ("refdes", "x", "y", "rotation", "value", "package")
 
 @dataclass(frozen=True, slots=True)
 class PlacementRow:
-    """The cells of one part by field; None: the line cannot be divided into the header's columns.
+    """The cells of one part by field; none if the line cannot be divided into the header's columns.
 
     `all_cells` are those of all columns, `text` is the whole line.
     """
 
     number: int
-    cells: Mapping[str, str] | None
+    cells: Mapping[str, str]
     all_cells: tuple[str, ...] = ()
     text: str = ""
 
@@ -269,7 +259,7 @@ def without_header(fields: Sequence[str], lines: Sequence[TextLine]) -> Placemen
 
 def read_without_header(lines: Sequence[TextLine]) -> Mapping[str, str]:
     """Return the first row of a file whose lines all read without a header; empty if they do not."""
-    found = [row.cells or {} for row in rows(lines, without_header(WITHOUT_HEADER, lines))]
+    found = [row.cells for row in rows(lines, without_header(WITHOUT_HEADER, lines))]
     fits = all(cells and _has_numbers(cells) for cells in found)
     return found[0] if fits and any(re.match("[A-Za-z]", cells["refdes"]) for cells in found) else {}
 
@@ -281,7 +271,9 @@ def rows(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[Placeme
     below = _below(lines, header)
     header = begun_as_rows(below, header)
     for line, following in itertools.zip_longest(below, below[1:]):
-        if not waiting and (_is_remark(line, header) or not re.search(r"[^\W_]", line.text)):
+        # A line that begins with '#' is no remark if the cell before the designator does, as "#1" in a value.
+        is_remark = line.is_remark and not (header.columns["refdes"] > 0 and _is_row(line.text, header))
+        if not waiting and (is_remark or not re.search(r"[^\W_]", line.text)):
             continue
         waiting.append(line)
         text = "\n".join(one.text for one in waiting)
@@ -292,14 +284,13 @@ def rows(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[Placeme
         waiting = []
     if header.separator is None:
         for number, text in found:
-            cells = spaced(text, header)
-            yield PlacementRow(number, _by_field(cells, header), tuple(cells or ()), text)
+            yield PlacementRow(number, _in_fields(text, header), tuple(spaced(text, header) or ()), text)
         return
     # Empty cells beyond the header are no cells where all rows have them; else a separator in a value moved the others.
     divided = [tuple(_csv(text, header.separator)) for _, text in found]
     widest = min((len(row) for row in divided if len(row) >= header.width), default=header.width)
     for (number, text), row in zip(found, divided, strict=True):
-        yield PlacementRow(number, _separated(text, header, widest), row, text)
+        yield PlacementRow(number, _in_fields(text, header, widest), row, text)
 
 
 def _below(lines: Sequence[TextLine], header: PlacementHeader) -> list[TextLine]:
@@ -311,11 +302,6 @@ def _below(lines: Sequence[TextLine], header: PlacementHeader) -> list[TextLine]
     blank = next((at for at in range(1, len(below)) if below[at].number > below[at - 1].number + 1), 0)
     said = below[:blank]
     return below if any('"' in line.text or _is_row(line.text, header) for line in said) else below[blank:]
-
-
-def _is_remark(line: TextLine, header: PlacementHeader) -> bool:
-    """Tell whether a line begins with '#', and not because the cell before the designator does, as "#1" in a value."""
-    return line.is_remark and not (header.columns["refdes"] > 0 and _is_row(line.text, header))
 
 
 def _csv(text: str, separator: str, *, strict: bool = False) -> list[str]:
@@ -339,22 +325,23 @@ def _is_open(text: str, header: PlacementHeader) -> bool:
 
 def _is_row(text: str, header: PlacementHeader) -> bool:
     """Tell whether a line is a row by itself: then a quote in the line before was a sign of its value."""
-    spaces = header.separator is None
-    cells = _by_field(spaced(text, header), header) if spaces else _separated(text, header, header.width)
-    return cells is not None and _has_numbers(cells)
-
-
-def _by_field(cells: Sequence[str] | None, header: PlacementHeader) -> dict[str, str] | None:
-    return None if cells is None else {field: cells[index] for field, index in header.columns.items()}
+    cells = _in_fields(text, header)
+    return bool(cells) and _has_numbers(cells)
 
 
 def _has_numbers(cells: Mapping[str, str]) -> bool:
     return all(LIKE_A_NUMBER.fullmatch(MIRRORED_TURN.sub("", cells[field])) for field in NUMBERS if field in cells)
 
 
-def _separated(text: str, header: PlacementHeader, widest: int) -> dict[str, str] | None:
-    """Divide a line at its separators: of the ways that fit the header, the first that finds numbers where they are."""
-    names, separator, line = len(header.names), header.separator or ",", text.strip()
+def _in_fields(text: str, header: PlacementHeader, widest: int = 0) -> dict[str, str]:
+    """Divide a line of at most `widest` cells: of the ways that fit the header, by the first that finds its numbers.
+
+    Empty if none fits.
+    """
+    if header.separator is None:
+        words = spaced(text, header)
+        return {field: words[index] for field, index in header.columns.items()} if words else {}
+    names, separator, line, widest = len(header.names), header.separator, text.strip(), widest or header.width
     needed = max(header.columns[field] for field in ("refdes", *NUMBERS) if field in header.columns)
     ways = [_csv(text, separator, strict=True)]
     if len(line) > 1 and line[0] == line[-1] == '"':  # all in quotes, which may stand in a cell as well
@@ -369,9 +356,9 @@ def _separated(text: str, header: PlacementHeader, widest: int) -> dict[str, str
         if needed < len(cells) and (separator == "\t" or (len(cells) <= widest and not any(cells[names:])))
     ]
     if fitting or "\n" in text:
-        return next(filter(_has_numbers, fitting), fitting[0] if fitting else None)
+        return next(filter(_has_numbers, fitting), fitting[0] if fitting else {})
     # A separator in an odd cell does no harm behind all that is needed: there each cell is whole in its quotes.
     cells = [cell.strip() for cell in text.split(separator)[: max(header.columns.values()) + 1]]
     if len(cells) <= needed or not all(re.fullmatch(r'"[^"]*"', cell) for cell in cells):
-        return None
+        return {}
     return {field: cells[index].strip('"') for field, index in header.columns.items()}

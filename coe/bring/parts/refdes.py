@@ -8,9 +8,8 @@ from pathlib import Path
 
 from coe.bring.parts.placement_header import PlacementHeader
 from coe.bring.parts.placement_rows import PlacementRow
-from coe.bring.parts.text_table import further_lines
+from coe.bring.parts.text_table import fault
 from coe.bring.parts.vocabulary import COLUMNS, plain
-from coe.errors import ConfigError
 
 _COMMA = "[,;\uff0c\uff1b\u3001]"
 _TO = r"(?:[-~\u2013\u2014\uff5e\u301c至到]|\.{2,3}|\b(?:to|thru|through|bis)\b)"
@@ -63,7 +62,7 @@ def expect_designators(path: Path, parts: Sequence[PlacementRow], header: Placem
     designator. `is_said`: a person named it.
     """
     taken = header.columns["refdes"]
-    designators = [(row.cells or {})["refdes"] for row in parts]
+    designators = [row.cells["refdes"] for row in parts]
     divided = [refdes.partition("-") for refdes in designators]
     # In a panel P1-P2 is the part P2 of the board P1, of which P1-R1 is, too.
     boards = {board for board, dash, part in divided if board and dash and not fault_of(board + dash + part)}
@@ -71,11 +70,9 @@ def expect_designators(path: Path, parts: Sequence[PlacementRow], header: Placem
         fault_of(part if board in boards and not is_date(refdes) else refdes)
         for refdes, (board, _, part) in zip(designators, divided, strict=True)
     ]
-    if fault := next(filter(None, faults), ""):
-        rows = [row for row, found in zip(parts, faults, strict=True) if found == fault]
-        name = (rows[0].cells or {})["refdes"]
-        lines = further_lines([row.number for row in rows])
-        raise ConfigError(f"{path}:{rows[0].number}: '{name}' {fault}{lines}")
+    if what := next(filter(None, faults), ""):
+        rows = [row for row, found in zip(parts, faults, strict=True) if found == what]
+        raise fault(path, [row.number for row in rows], f"'{rows[0].cells['refdes']}' {what}")
     if is_said or "des" in plain(header.names[taken]):
         return
     if 2 * sum(USUAL.fullmatch(refdes) is not None for refdes in designators) >= len(designators):
@@ -87,10 +84,8 @@ def expect_designators(path: Path, parts: Sequence[PlacementRow], header: Placem
         cells = [row.all_cells[index] if index < len(row.all_cells) else "" for row in parts]
         within = all(cell in refdes for cell, refdes in zip(cells, designators, strict=True))  # as R1 in Board_1-R1
         if all(map(USUAL.fullmatch, cells)) and len({*cells}) == len(cells) > 1 and not within:
-            raise ConfigError(
-                f"{path}:{header.number}: the designators may be in the column '{header.names[index]}' rather than in "
-                f"'{header.names[taken]}'; say which, `columns: {{refdes: ...}}`, in answers.yaml"
-            )
+            what = f"designators may be in the column '{header.names[index]}' rather than '{header.names[taken]}'"
+            raise fault(path, [header.number], f"{what}; say which, `columns: {{refdes: ...}}`, in answers.yaml")
 
 
 def designators(text: str) -> list[str]:

@@ -3,7 +3,7 @@
 `text_table.py` runs this file as a program: the spreadsheet is its input, its output JSON, as `main` says. A file of
 some kB may unpack to GB, and `python-calamine` makes a table of all cells up to the farthest: whatever a file is made
 for, only this process ends. calamine reads the values of cells. Which rows and columns are hidden, which cells are
-struck out, errors, and formulas without a result are read here; of an .xls nobody reads them.
+struck out, errors, and formulas without a result are read here of an .xlsx; of an .xls and an .ods nobody reads them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime
 import json
 import posixpath
+import re
 import sys
 import zipfile
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ _FURTHEST = 1 << 14
 
 @dataclass(slots=True)
 class Formats:
-    """What a sheet says beside the values of its cells, by row and column from 1; `texts` are those calamine lacks."""
+    """What a sheet of an .xlsx says beside values, by row and column from 1; `texts` are those calamine lacks."""
 
     struck: set[tuple[int, int]] = field(default_factory=set)
     texts: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -64,15 +65,14 @@ def sheets_of(raw: bytes) -> list[Sheet]:
 
     if "EncryptedPackage".encode("utf-16-le") in raw:  # an .xlsx within an OLE file
         raise ValueError("a password protects it")
-    formats = {} if raw.startswith(OLE) else _of_zip(raw)
+    formats = {} if raw.startswith(OLE) else _formats(raw)
     book = CalamineWorkbook.from_filelike(BytesIO(raw))
     sheets, cells, signs = list[Sheet](), 0, 0
     for at, metadata in enumerate(book.sheets_metadata):
         if metadata.typ != SheetTypeEnum.WorkSheet:
             continue
-        known = formats.get(at)
-        values = book.get_sheet_by_index(at)
-        texts = {} if known is None else dict(known.texts)
+        known, values = formats.get(at, Formats()), book.get_sheet_by_index(at)
+        texts = dict(known.texts)
         first = values.start[1] + 1 if values.start else 1
         for row, found in enumerate(values.iter_rows() if values.start else (), 1):
             for column, value in enumerate(found, first):
@@ -81,33 +81,27 @@ def sheets_of(raw: bytes) -> list[Sheet]:
                     cells, signs = cells + 1, signs + len(text)
                     if cells > MOST_CELLS or signs > MOST_SIGNS:
                         raise ValueError(f"it has more than {MOST_CELLS:,} cells, or {MOST_SIGNS:,} signs in them")
-        is_hidden = metadata.visible != SheetVisibleEnum.Visible
+        rows: dict[int, dict[int, str]] = {}
+        for (row, column), text in sorted(texts.items()):
+            rows.setdefault(row, {})[column] = text
+        columns = sorted({column for _, column in texts})
+        if len(rows) * len(columns) > 4 * MOST_CELLS:
+            raise ValueError(f"its table has {len(rows):,} rows and {len(columns):,} columns")
         sheets.append(
-            _sheet(metadata.name, texts, known or Formats(), is_hidden=is_hidden, has_formats=known is not None)
+            Sheet(
+                title=metadata.name,
+                is_hidden=metadata.visible != SheetVisibleEnum.Visible,
+                has_formats=at in formats,
+                rows=[(row, [found.get(column, "") for column in columns]) for row, found in rows.items()],
+                struck_rows=sorted({row for row, _ in known.struck & texts.keys()}),
+                hidden_rows=sorted(known.hidden_rows & rows.keys()),
+                hidden_columns=[
+                    _letters(one) for one in sorted(known.hidden_columns) if one <= max(columns, default=0)
+                ],
+                formulas=[f"{_letters(at[1])}{at[0]}" for at, text in known.texts.items() if text.startswith("=")],
+            )
         )
     return sheets
-
-
-def _sheet(
-    title: str, texts: dict[tuple[int, int], str], known: Formats, *, is_hidden: bool, has_formats: bool
-) -> Sheet:
-    rows: dict[int, dict[int, str]] = {}
-    for (row, column), text in sorted(texts.items()):
-        rows.setdefault(row, {})[column] = text
-    columns = sorted({column for _, column in texts})
-    if len(rows) * len(columns) > 4 * MOST_CELLS:
-        raise ValueError(f"its table has {len(rows):,} rows and {len(columns):,} columns")
-    last = max(columns, default=0)
-    return Sheet(
-        title,
-        is_hidden,
-        has_formats,
-        [(row, [found.get(column, "") for column in columns]) for row, found in rows.items()],
-        sorted({row for row, _ in known.struck & texts.keys()}),
-        sorted(known.hidden_rows & rows.keys()),
-        [_letters(column) for column in sorted(known.hidden_columns) if column <= last],
-        [f"{_letters(at[1])}{at[0]}" for at, text in known.texts.items() if text.startswith("=")],
-    )
 
 
 def _shown(value: object) -> str:
@@ -124,22 +118,19 @@ def _letters(column: int) -> str:
     return (_letters((column - 1) // 26) if column > 26 else "") + chr(65 + (column - 1) % 26)
 
 
-def _of_zip(raw: bytes) -> dict[int, Formats]:
-    """Return the formats of the sheets of an .xlsx or .ods, by their order."""
+def _formats(raw: bytes) -> dict[int, Formats]:
+    """Return the formats of the sheets of an .xlsx, by their order; none of an .ods, or an .xlsb."""
     with zipfile.ZipFile(BytesIO(raw)) as file:
-        parts = {part.filename: part for part in file.infolist()}
-        if any(b"encryption-data" in file.read(name) for name in parts if name == "META-INF/manifest.xml"):
+        names = {part.filename: part.file_size for part in file.infolist()}
+        if any(b"encryption-data" in file.read(name) for name in names if name == "META-INF/manifest.xml"):
             raise ValueError("a password protects it")
-        read = [part for name, part in parts.items() if name == "content.xml" or name.startswith("xl/w")]
-        read += [part for name, part in parts.items() if name.lower() in ("xl/sharedstrings.xml", "xl/styles.xml")]
-        if sum(part.file_size for part in read) > MOST_UNPACKED:
+        read = re.compile(r"content\.xml|xl/w.*|xl/(?i:sharedstrings|styles)\.xml")
+        if sum(size for name, size in names.items() if read.fullmatch(name)) > MOST_UNPACKED:
             raise ValueError(f"it unpacks to more than {MOST_UNPACKED >> 20} MiB; {_FORMATTED}")
-        if "content.xml" in parts:
-            return dict(enumerate(_of_ods(file)))
-        if "xl/workbook.xml" not in parts:  # an .xlsb
+        if "xl/workbook.xml" not in names:
             return {}
-        struck = _struck_styles(file) if "xl/styles.xml" in parts else set()
-        return {at: _of_xlsx(file, name, struck) for at, name in enumerate(_parts_of_sheets(file)) if name in parts}
+        struck = _struck_styles(file) if "xl/styles.xml" in names else set()
+        return {at: _of_xlsx(file, name, struck) for at, name in enumerate(_parts_of_sheets(file)) if name in names}
 
 
 def _elements(file: zipfile.ZipFile, name: str) -> Iterator[tuple[str, Element]]:
@@ -218,37 +209,6 @@ def _unread(cell: Element) -> str:
     if "f" in texts and not texts.get("v"):
         return f"={texts['f']}"
     return texts.get("v", "") if cell.get("t") == "e" else ""
-
-
-def _of_ods(file: zipfile.ZipFile) -> Iterator[Formats]:
-    formats, struck, row, column = Formats(), set[str](), 1, 1
-    for name, element in _elements(file, "content.xml"):
-        if name == "style" and any(_said(part, "text-line-through-style") == "solid" for part in element):
-            struck.add(_said(element, "name"))
-        elif name == "table-column":
-            count = int(_said(element, "number-columns-repeated", "1"))
-            if _said(element, "visibility", "visible") != "visible":
-                formats.hidden_columns |= {*range(column, column + min(count, _FURTHEST))}
-            column += count
-        elif name == "table-row":
-            count, at = int(_said(element, "number-rows-repeated", "1")), 1
-            if _said(element, "visibility", "visible") != "visible":
-                formats.hidden_rows |= {*range(row, row + min(count, MOST_CELLS))}
-            for cell in element:
-                columns = int(_said(cell, "number-columns-repeated", "1"))
-                if len(cell) and struck & {_said(part, "style-name") for part in cell.iter()}:
-                    formats.struck |= {(row + down, at + right) for down in range(count) for right in range(columns)}
-                at += columns
-            element.clear()
-            row += count
-        elif name == "table":
-            yield formats
-            formats, row, column = Formats(), 1, 1
-
-
-def _said(element: Element, name: str, unsaid: str = "") -> str:
-    """Return an attribute of this name, in whatever namespace."""
-    return next((value for key, value in element.items() if key.rpartition("}")[2] == name), unsaid)
 
 
 def main() -> None:

@@ -74,14 +74,6 @@ def of_sheet(path: Path) -> tuple[Path, str]:
     return (Path(found["file"]), found["sheet"]) if found and not path.exists() else (path, "")
 
 
-def _unmarked(raw: bytes) -> list[str]:
-    """Return UTF-16 in a byte order if the first signs of a file without a mark are western ones written so."""
-    first, second = raw[:_SIGNS:2], raw[1:_SIGNS:2]
-    if any(first) == any(second):
-        return []
-    return ["utf-16-be"] if any(second) else ["utf-16-le"]
-
-
 def in_utf8(raw: bytes) -> bytes:
     """Return UTF-16 and UTF-32 as UTF-8, also XML that declares them; other bytes as they are."""
     for encoding in _marked(raw):
@@ -96,7 +88,11 @@ def undeclared(text: str) -> str:
 
 
 def _marked(raw: bytes) -> list[str]:
-    return [encoding for mark, encoding in _MARKS if raw.startswith(mark)][:1] or _unmarked(raw)
+    """Return the encoding that a file's mark says, or UTF-16 in the byte order that the zeros in western signs say."""
+    if marked := [encoding for mark, encoding in _MARKS if raw.startswith(mark)]:
+        return marked[:1]
+    first, second = any(raw[:_SIGNS:2]), any(raw[1:_SIGNS:2])
+    return [] if first == second else ["utf-16-be" if second else "utf-16-le"]
 
 
 def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> list[TextLine]:
@@ -131,9 +127,10 @@ def without_hidden(text: str) -> str:
     return _NO_WIDTH.sub("", text)
 
 
-def further_lines(lines: Sequence[int]) -> str:
-    """Return which lines but the first have the same fault, behind its sentence."""
-    return f" (also line {list_few(map(str, lines[1:]))})" if lines[1:] else ""
+def fault(path: Path, lines: Sequence[int], what: str) -> ConfigError:
+    """Return the error for what is wrong in lines of a file."""
+    also = f" (also line {list_few(map(str, lines[1:]))})" if lines[1:] else ""
+    return ConfigError(f"{path}:{lines[0]}: {what}{also}")
 
 
 # Spreadsheets, and whatever a table lies in
@@ -170,8 +167,15 @@ def read_sheet(path: Path, raw: bytes, is_table: Callable[[Sequence[TextLine]], 
 
     Of these it is one that is not hidden. Notes tell the other sheets, and what is hidden. Raises ConfigError.
     """
+    lines: dict[str, list[TextLine]] = {}
     sheets = _sheets(path, raw)
-    lines = {sheet.title: _lines(sheet) for sheet in sheets}
+    for sheet in sheets:
+        rows = ((number, [*map(without_hidden, cells)]) for number, cells in sheet.rows)
+        lines[sheet.title] = [
+            TextLine.of_cells(number, cells, is_struck=number in sheet.struck_rows)
+            for number, cells in rows
+            if any(cells)
+        ]
     filled = [sheet for sheet in sheets if len(lines[sheet.title]) > 1]
     fitting = [sheet for sheet in filled if len(filled) == 1 or is_table(lines[sheet.title])]
     fitting = [sheet for sheet in fitting if not sheet.is_hidden] or fitting
@@ -187,9 +191,20 @@ def read_sheet(path: Path, raw: bytes, is_table: Callable[[Sequence[TextLine]], 
         )
     if not (chosen := next(iter(fitting or sheets), None)):
         return Table([])
-    others = [f"'{visible(sheet.title)}'" for sheet in filled if sheet is not chosen]
-    notes = [f"the sheet '{visible(chosen.title)}' was read; not read: {', '.join(others)}"] if others else []
-    return Table(lines[chosen.title], (*notes, *_hidden(chosen)))
+    others = ", ".join(f"'{visible(sheet.title)}'" for sheet in filled if sheet is not chosen)
+    title = f"the sheet '{visible(chosen.title)}'"
+    rows_and_columns = [*map(str, chosen.hidden_rows), *chosen.hidden_columns]
+    notes = {
+        f"{title} was read; not read: {others}": others,
+        f"{title} is hidden, and was read": chosen.is_hidden,
+        f"the formats of {title} are not read: it is not known which rows are struck out or hidden; save it as .xlsx "
+        "if some are": not chosen.has_formats,
+        f"hidden rows or columns of {title} were read as well ({list_few(rows_and_columns)}); take out what is not "
+        "meant, as behind a filter": rows_and_columns,
+        f"formulas of {title} have no result yet ({list_few(chosen.formulas)}); save it in a spreadsheet "
+        "program": chosen.formulas,
+    }
+    return Table(lines[chosen.title], tuple(note for note, is_so in notes.items() if is_so))
 
 
 def _sheets(path: Path, raw: bytes) -> list[Sheet]:
@@ -210,34 +225,6 @@ def _sheets(path: Path, raw: bytes) -> list[Sheet]:
     if isinstance(said, str):
         raise ConfigError(f"{path}: the spreadsheet cannot be read ({visible(said[:300])}); save the table as CSV")
     return [Sheet(**sheet) for sheet in said]
-
-
-def _lines(sheet: Sheet) -> list[TextLine]:
-    """Return the rows of a sheet in which a cell has a value, each with a cell for each column that has one."""
-    struck = {*sheet.struck_rows}
-    rows = ((number, [*map(without_hidden, cells)]) for number, cells in sheet.rows)
-    return [TextLine.of_cells(number, cells, is_struck=number in struck) for number, cells in rows if any(cells)]
-
-
-def _hidden(sheet: Sheet) -> list[str]:
-    """Return notes on a sheet that is hidden, on its rows and columns that are, and on formulas without a result."""
-    title = visible(sheet.title)
-    notes = [f"the sheet '{title}' is hidden, and was read"] if sheet.is_hidden else []
-    if not sheet.has_formats:
-        notes.append(
-            f"the formats of the sheet '{title}' are not read: it is not known which rows are struck out or hidden; "
-            "save it as .xlsx if some are"
-        )
-    notes += [
-        f"hidden {noun} of the sheet '{title}' were read as well ({list_few(names)}); take out what is not meant, as "
-        "behind a filter"
-        for noun, names in (("rows", [*map(str, sheet.hidden_rows)]), ("columns", sheet.hidden_columns))
-        if names
-    ]
-    if sheet.formulas:
-        few = list_few(sheet.formulas)
-        notes.append(f"formulas of the sheet '{title}' have no result yet ({few}); save it in a spreadsheet program")
-    return notes
 
 
 _ENCODINGS = ("cp1252", "gb18030", "cp1250", "cp1251", "cp932", "cp949", "big5", "euc_jp", "koi8_r", "cp866")
@@ -264,14 +251,18 @@ def lines_of(path: Path, raw: bytes, noun: str, is_table: Callable[[Sequence[Tex
     is_chinese = re.search(rb"[\xb0-\xd7][\xa1-\xfe]", raw) and _CHINESE.sub(b"", raw).isascii()
     for encoding in ("gb18030", *_ENCODINGS) if is_chinese else _ENCODINGS:
         try:
-            lines = [
-                replace(line, text=_AS_TEXT.sub(r'"\1\2"', line.text)) if '="' in line.text else line
-                for line in _unwrapped(parse(path, raw, noun, encoding))
-            ]
+            lines = parse(path, raw, noun, encoding)
         except ConfigError:
             if encoding == _ENCODINGS[-1] and not readings:
                 raise
             continue
+        rows = [_WRAPPED.fullmatch(line.text) for line in lines]
+        if 2 * sum(map(bool, rows)) > len(lines):
+            texts = (row[1].replace('""', '"') if row else line.text for line, row in zip(lines, rows, strict=True))
+            lines = [replace(line, text=text) for line, text in zip(lines, texts, strict=True)]
+        lines = [
+            replace(line, text=_AS_TEXT.sub(r'"\1\2"', line.text)) if '="' in line.text else line for line in lines
+        ]
         if lines not in readings:
             if is_table(lines):
                 return Table(lines)
@@ -279,21 +270,8 @@ def lines_of(path: Path, raw: bytes, noun: str, is_table: Callable[[Sequence[Tex
     return Table(readings[0])
 
 
-def _unwrapped(lines: list[TextLine]) -> list[TextLine]:
-    """Return lines with the cells of a row where most rows have become one cell."""
-    cells = [_WRAPPED.fullmatch(line.text) for line in lines]
-    if 2 * sum(map(bool, cells)) <= len(lines):
-        return lines
-    return [
-        replace(line, text=cell[1].replace('""', '"')) if cell else line
-        for line, cell in zip(lines, cells, strict=True)
-    ]
-
-
 def expect_unstruck(path: Path, lines: Sequence[TextLine], fitted: Collection[int]) -> None:
     """Raise ConfigError if lines are struck out of which the parts are fitted, by their numbers."""
     if struck := [line.number for line in lines if line.is_struck and line.number in fitted]:
-        raise ConfigError(
-            f"{path}:{struck[0]}: cells of this row are struck out; take the row out, or their text, or say in a "
-            f"column DNP that the part is not fitted{further_lines(struck)}"
-        )
+        what = "cells of this row are struck out; take the row out, or their text, or say yes in a column DNP"
+        raise fault(path, struck, what)

@@ -10,14 +10,29 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
 from coe.board.parts_list import Side
-from coe.bring.parts.placement_file import Units
 from coe.errors import list_few
 from coe.helpers.strict_yaml import word_lists
+
+
+class Units(StrEnum):
+    """The unit of a file's coordinates."""
+
+    MM = "mm"
+    UM = "um"
+    MIL = "mil"
+    INCH = "inch"
+
+    @property
+    def mm(self) -> float:
+        """The length of one unit in mm."""
+        return {Units.MM: 1.0, Units.UM: 0.001, Units.MIL: 0.0254, Units.INCH: 25.4}[self]
+
 
 UNIT_BEHIND = r"(?:[\s_/={<-]|,\s*|(?<=\b[xy]))(mm|мм|[uµμ]m|mils?|inch|град|deg|(?<=\b[xy][ _/])in)[}>]?"
 """A unit behind the name of a column, as in X_mm, X/mm, Xmm and X in."""

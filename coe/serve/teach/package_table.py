@@ -21,7 +21,7 @@ from coe.board.parts_list import Side
 from coe.bring.board.package_sizes import LIBRARY, read_library
 from coe.bring.parts.answers import NamedParts
 from coe.bring.parts.converting import Converted
-from coe.bring.parts.placement_file import Placement
+from coe.bring.parts.placements import Placement
 from coe.errors import ConfigError
 from coe.helpers.files import write_atomically
 from coe.helpers.strict_model import Name, StrictModel

@@ -12,7 +12,7 @@ from typing import Any
 from starlette.responses import Response
 
 from coe.board import calibration_file, rules
-from coe.bring.parts.placement_file import Units
+from coe.bring.parts.vocabulary import Units
 from coe.errors import CoeError
 from coe.serve.gate.operations import ENGINEER, Visit
 from coe.serve.gate.pages.rendering import PageRouter, Shown, page
