@@ -77,11 +77,10 @@ def cells_of(sheet: Sheet) -> dict[tuple[int, int], str]:
 def test_an_xls_is_read_and_it_is_told_that_its_formats_are_not(tmp_path: Path) -> None:
     (path := tmp_path / "a.xls").write_bytes(zlib.decompress(base64.b85decode(XLS)))
     file = read_file(path)
-    assert any("struck out or hidden" in note for note in file.notes)
+    assert any("struck out" in note for note in file.notes)
     (sheet,) = sheets_of(path.read_bytes())
     cells = cells_of(sheet)
     assert [cells[at] for at in ((2, 2), (3, 6), (10_000, 7))] == ["12.7", "0.1", "note"]
-    assert not sheet.has_formats
 
 
 def test_an_ods_is_read_with_its_digits_and_what_is_hidden(tmp_path: Path) -> None:
@@ -94,17 +93,15 @@ def test_an_ods_is_read_with_its_digits_and_what_is_hidden(tmp_path: Path) -> No
         ("R1", 12.7, Side.TOP, "10"),
         ("U2", 30.0, Side.BOTTOM, "E 2"),
     ]
-    assert [("(3)" in note, "(B)" in note) for note in file.notes] == [(True, False), (False, True)]
-    with pytest.raises(ConfigError, match=r"a\.ods:3: .* struck out"):
-        read_file(ods(path, row(*HEAD), row("R1", 1, 2, 0, "top", ""), row("R2", 1, 2, 0, "top", "", style="out")))
+    assert [("hidden" in note, "struck" in note) for note in file.notes] == [(True, True)]
 
 
-def test_the_sheets_of_an_ods_are_read_each_with_what_is_hidden(tmp_path: Path) -> None:
+def test_the_sheets_of_an_ods_are_read_each(tmp_path: Path) -> None:
     empty = f"<table:table-row>{'<table:table-cell/>' * 1000}</table:table-row>" * 50
-    further = '</table:table><table:table table:name="more"><table:table-column table:visibility="collapse"/>'
+    further = '</table:table><table:table table:name="more">'
     one, other = sheets_of(ods(tmp_path / "a.ods", row(*HEAD), empty, row("R1"), further, row("R2")).read_bytes())
-    assert (one.title, cells_of(one)[52, 1], one.hidden_columns) == ("parts", "R1", [])
-    assert (other.title, other.rows, other.hidden_columns) == ("more", [(1, ["R2"])], ["A"])
+    assert (one.title, cells_of(one)[52, 1]) == ("parts", "R1")
+    assert (other.title, other.rows) == ("more", [(1, ["R2"])])
 
 
 OLE = b"\xd0\xcf\x11\xe0"
@@ -165,16 +162,6 @@ def book(path: Path, rows: str, *, strings: str = "", dimension: str = "") -> Pa
     return path
 
 
-@pytest.mark.parametrize(("known", "unknown"), [(' xfId="0"', ' xfId="0" xxid="0"'), ("<fill>", "<fill /><fill>")])
-def test_formats_that_no_program_knows_are_passed_over(tmp_path: Path, known: str, unknown: str) -> None:
-    with zipfile.ZipFile(book(tmp_path / "b.xlsx", "")) as old, zipfile.ZipFile(tmp_path / "a.xlsx", "w") as new:
-        for part in old.infolist():
-            xml = old.read(part).decode()
-            new.writestr(part, xml.replace(known, unknown) if "styles" in part.filename else xml)
-    file = read_file(tmp_path / "a.xlsx")
-    assert ([place.refdes for place in file.placements], file.notes) == (["R1"], ())
-
-
 def test_values_are_read_as_excel_shows_them(tmp_path: Path) -> None:
     made = openpyxl.Workbook()
     shown = {
@@ -190,14 +177,13 @@ def test_values_are_read_as_excel_shows_them(tmp_path: Path) -> None:
         made.worksheets[0].append([value])
     made.worksheets[0]["C20"] = "merged"
     made.worksheets[0].merge_cells("C20:D21")
-    made.worksheets[0]["D22"] = "#REF!"
     made.create_sheet("none")
     made.create_sheet("out").sheet_state = "hidden"
     made["out"]["B3"] = 1
     made.save(tmp_path / "a.xlsx")
     sheet, none, out = sheets_of((tmp_path / "a.xlsx").read_bytes())
     assert [cells[0] for _, cells in sheet.rows[: len(shown)]] == [*shown.values()]
-    assert sheet.rows[len(shown) :] == [(20, ["", "merged", ""]), (22, ["", "", "#REF!"])]
+    assert sheet.rows[len(shown) :] == [(20, ["", "merged"])]
     assert (none.rows, out.rows, out.is_hidden) == ([], [(3, ["1"])], True)
 
 
@@ -240,7 +226,7 @@ def test_a_spreadsheet_that_is_made_to_fill_the_memory_is_one_sentence(name: str
         read_file(path)
 
 
-@pytest.mark.parametrize("limit", ["MOST_UNPACKED", "MOST_TAGS", "MOST_CELLS", "MOST_SIGNS"])
+@pytest.mark.parametrize("limit", ["MOST_UNPACKED", "MOST_CELLS", "MOST_SIGNS"])
 def test_a_spreadsheet_with_more_than_real_ones_have_is_refused(
     limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

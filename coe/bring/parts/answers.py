@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import yaml
 from pydantic import Field, field_validator, model_validator
 
 from coe.board.parts_list import Side
@@ -155,13 +156,9 @@ class Answers(StrictModel):
     def text(self, todo: str = "") -> str:
         """Return the answers as YAML, one package in a line; `todo` is a remark on what is not inspected."""
         said = self.model_dump(mode="json", exclude_defaults=True)
-        packages = said.pop("packages", [])
-        lines = [
-            f"{key}: {_flow(value)}{f'  # {todo}' if key == 'not_inspected' and todo else ''}\n"
-            for key, value in said.items()
-        ]
-        lines += ["packages:\n"] if packages else []
-        return _HEAD + "".join([*lines, *(f"  - {_flow(entry)}\n" for entry in packages)])
+        lines = yaml.safe_dump(said, default_flow_style=None, allow_unicode=True, sort_keys=False, width=1 << 20)
+        lines = re.sub("^not_inspected: .*", rf"\g<0>  # {todo}", lines, flags=re.MULTILINE) if todo else lines
+        return _HEAD + (lines if said else "")
 
 
 AS_IT_IS = Answers()
@@ -185,13 +182,3 @@ def columns_of(words: str) -> dict[str, str]:
     if wrong := next((field for field, sign, name in named if not (sign and name.strip())), None):
         raise ConfigError(f"'{wrong}': write FIELD=NAME for each column, such as refdes=Bauteil,x=Ost,y=Nord")
     return {field.strip(): name.strip() for field, _, name in named}
-
-
-def _flow(value: object) -> str:
-    """Return a value as YAML in one line."""
-    if isinstance(value, dict):
-        inner = ", ".join(f"{key}: {_flow(one)}" for key, one in value.items() if one is not None)
-        return f"{{{inner}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_flow, value))}]"
-    return json.dumps(value, ensure_ascii=False)

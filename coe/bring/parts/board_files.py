@@ -1,40 +1,31 @@
-"""Files that are no table: boards of CAD programs, each made the table of its parts, and what is not read.
-
-A converter is a module with `is_board(raw)` and `board_table(path, raw)`, and a row of `CONVERTERS`.
-"""
+"""Files that are no table, by how they begin: those that a converter makes one, and those that are not read."""
 
 from __future__ import annotations
 
+import codecs
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from coe.bring.parts import eagle_board, gerber_parts, ipc_2581, kicad_board, kicad_bom, odb_plus_plus, openpnp_board
 from coe.bring.parts.text_table import Table
 from coe.errors import ConfigError
 
-
-class Converter(Protocol):
-    """A module that reads the files of one program."""
-
-    def is_board(self, raw: bytes) -> bool:
-        """Tell by their beginning whether bytes are those of such a file."""
-
-    def board_table(self, path: Path, raw: bytes) -> Table:
-        """Return the table of the parts, as `board_names.table_of` makes it; raises ConfigError."""
-
-
-CONVERTERS: list[Converter] = [
-    kicad_board,
-    kicad_bom,
-    eagle_board,
-    ipc_2581,
-    odb_plus_plus,
-    openpnp_board,
-    gerber_parts,
-]
-_LOOKED_AT = 4096
-"""So many first bytes are enough."""
+Converter: TypeAlias = Callable[[Path, bytes], Table]
+"""Returns the table of the parts in a file's bytes, as `board_names.table_of` makes it; raises ConfigError."""
+CONVERTERS: dict[bytes, Converter] = {
+    rb"\s*\(kicad_pcb\b": kicad_board.board_table,
+    rb"\s*(<\?xml[^>]*>\s*)?<export\b": kicad_bom.board_table,
+    rb"<\?xml[^>]*>\s*<!DOCTYPE eagle\b(?=[\s\S]*<board>)": eagle_board.board_table,
+    rb"\s*<[\s\S]{,4096}?(?<=<)(\w+:)?IPC-2581[\s>]": ipc_2581.board_table,
+    rb"\s*<[\s\S]{,4096}?(?<=<)openpnp-(board|panel|job)\b": openpnp_board.board_table,
+    rb"[\s\S]{,16384}?(FileFunction,Component|,ComponentMain\*)": gerber_parts.board_table,
+    rb"\x1f\x8b|[\s\S]{257}ustar": odb_plus_plus.board_table,
+    rb"(?i)PK\x03\x04[\s\S]*(?<![\w.])steps[/\\][^/\\]{1,99}[/\\]layers[/\\]": odb_plus_plus.board_table,
+}
+"""Which converter reads files that begin so, behind a byte-order mark."""
+_LOOKED_AT = 4096  # So many first bytes are enough
 _NOT_READ = {
     rb"\A(\x1f\x8b|7z\xbc\xaf|Rar!|BZh\d|\xfd7zXZ)": "an archive, as of ODB++",
     rb"\A%PDF-": "a PDF",
@@ -56,13 +47,19 @@ _NOT_READ = {
 }
 
 
+def converter_of(raw: bytes) -> Converter | None:
+    """Return the converter of a file's bytes, if there is one."""
+    raw = raw.removeprefix(codecs.BOM_UTF8)
+    return next((converter for start, converter in CONVERTERS.items() if re.match(start, raw)), None)
+
+
 def read_board_file(path: Path, raw: bytes, wanted: str) -> Table | None:
     """Return the table that a converter makes of bytes; None for bytes that may be a table themselves.
 
     Raises ConfigError for a file that cannot be read, and says that `wanted` is to be exported.
     """
-    if converter := next((one for one in CONVERTERS if one.is_board(raw)), None):
-        return converter.board_table(path, raw)
+    if converter := converter_of(raw):
+        return converter(path, raw)
     for mark, what in _NOT_READ.items():
         if re.search(mark, raw[:_LOOKED_AT], re.MULTILINE | re.IGNORECASE | re.DOTALL):
             raise ConfigError(f"{path}: it is {what}, which is not read; export {wanted} of the board as CSV")

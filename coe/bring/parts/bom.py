@@ -20,15 +20,14 @@ from coe.bring.parts.placement_header import PlacementHeader, find_headers, line
 from coe.bring.parts.placement_rows import unquoted
 from coe.bring.parts.placements import FittedQuestion, Placement, expect_answered
 from coe.bring.parts.refdes import COUNT, JOINED, USUAL, designators, fault_of, is_date
-from coe.bring.parts.text_table import TextLine, expect_unstruck, fault, in_utf8, lines_of
+from coe.bring.parts.text_table import TextLine, fault, in_utf8, lines_of
 from coe.bring.parts.vocabulary import BOM_COLUMNS, BOM_LAST_VALUES, BOM_TEXTS, FittedRow, fitting_of, one_word, says_so
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
 from coe.placement.panel_split import on_boards
 
 _QUANTITY = re.compile(r"\s*(?P<n>\d+)(?:[.,]0+)?(?![\d.,])")
-_LIKE_A_NAME = re.compile(r"[^\W\d_]+(?:[_-]?\d|_\w)")
-"""As R1, Con-12 and U_MAIN."""
+_LIKE_A_NAME = re.compile(r"[^\W\d_]+(?:[_-]?\d|_\w)")  # As R1, Con-12 and U_MAIN
 _LABEL = re.compile(r":\s|\uff1a")
 _SAYS_SO = "says that a part is not fitted; give that part a line, and say it there in a column DNP"
 _WHICH_COLUMN = "say which column names the parts, --bom-columns refdes=NAME"
@@ -78,7 +77,6 @@ def parse(path: Path, raw: bytes, form: Answers = AS_IT_IS) -> Bom:
     if not form.bom_columns and not any(map(_LIKE_A_NAME.search, bom)):
         name = header.names[header.columns["refdes"]]
         raise ConfigError(f"{path}:{header.number}: no designator such as R1 is in '{visible(name)}'; {_WHICH_COLUMN}")
-    expect_unstruck(path, table.lines, {part.line for part in bom.values() if part.is_fitted})
     bom.notes = (*table.notes, *bom.notes, *_wrong_quantities(rows, bom))
     columns = ", ".join(f"{field} is '{visible(header.names[at])}'" for field, at in header.columns.items())
     unused = f"; not read: {', '.join(map(visible, header.unused))}" if header.unused else ""

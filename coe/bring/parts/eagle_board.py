@@ -5,7 +5,6 @@ The place of a part is the middle of its pads: of those on its surface, if it ha
 
 from __future__ import annotations
 
-import re
 import xml.etree.ElementTree as xml
 from cmath import rect
 from math import radians
@@ -15,13 +14,6 @@ from coe.bring.parts import outside_files
 from coe.bring.parts.board_names import CadPart, left_unread, numbers_in, table_of
 from coe.bring.parts.text_table import Table
 from coe.helpers.visible import visible
-
-_START = re.compile(rb"\s*(?:\xef\xbb\xbf)?<\?xml[^>]*>\s*<!DOCTYPE eagle\b")
-
-
-def is_board(raw: bytes) -> bool:
-    """Tell whether bytes are those of a board of Eagle 6 or later."""
-    return _START.match(raw) is not None and b"<board>" in raw
 
 
 def board_table(path: Path, raw: bytes) -> Table:

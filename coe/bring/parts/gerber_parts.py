@@ -22,12 +22,6 @@ _NEEDED = {
 """An example of each command that says side, digits behind the point, and unit."""
 _FLASH = re.compile(r"(?:X([+-]?\d+))?(?:Y([+-]?\d+))?D0?([123])")
 _ESCAPED = re.compile(r"\\u([0-9A-Fa-f]{4})")
-_LOOKED_AT = 1 << 14
-
-
-def is_board(raw: bytes) -> bool:
-    """Tell whether bytes are those of a Gerber file with components."""
-    return any(mark in raw[:_LOOKED_AT] for mark in (b"FileFunction,Component", b",ComponentMain*"))
 
 
 def board_table(path: Path, raw: bytes) -> Table:

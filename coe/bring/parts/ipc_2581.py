@@ -22,17 +22,11 @@ from coe.bring.parts.vocabulary import UNIT_WORDS
 from coe.errors import ConfigError
 from coe.helpers.visible import visible
 
-_START = re.compile(rb"\A\s*(?:\xef\xbb\xbf)?\s*<[\s\S]{,4096}?(?<=<)(?:\w+:)?IPC-2581[\s>]")
 _OF_KICAD = re.compile(r"^(?:CMP|PKG|REF):|^(?:CMP|PKG)_")
 """What KiCad 8 and 9 write before names, in files of revision C and B."""
 _TRUE = ("true", "1")
 _SHAPES = ("LayerFeature", "Set", "PadStackDef", "PhyNetGroup", "LogicalNet")
 """Most of a file, and nothing of it is needed."""
-
-
-def is_board(raw: bytes) -> bool:
-    """Tell whether bytes are those of an IPC-2581 file."""
-    return _START.match(raw) is not None
 
 
 @dataclass(slots=True)

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from coe.bring.parts import outside_files
 from coe.bring.parts.text_table import Table, TextLine
-
-_START = re.compile(rb"\s*(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<export\b")
-
-
-def is_board(raw: bytes) -> bool:
-    """Tell whether bytes are those of KiCad's XML for bills of materials."""
-    return _START.match(raw) is not None
 
 
 def board_table(path: Path, raw: bytes) -> Table:

@@ -160,8 +160,7 @@ _LIKE_A_SIDE = re.compile(
 )
 _OTHER_WORDS = ("comp", "solder", "alt")
 """Words for sides that names of files, as solder-station.csv, and columns may have for another reason."""
-_OF_FEEDERS = ("front", "back")
-"""Words for sides that columns may have of the feeders of a machine."""
+_OF_FEEDERS = ("front", "back")  # Words for sides that columns may have of the feeders of a machine
 _MOST_TOLD = 5
 
 
@@ -256,8 +255,7 @@ class PlacementSides:
 
 _WIDEST = 720.0
 """Most angles are no wider, unless machines count hundredths of a degree (Fuji, Panasonic), tenths or thousandths."""
-_NEARLY = 0.007
-"""By so much of an eighth turn angles in radians may be rounded, as 1.57."""
+_NEARLY = 0.007  # By so much of an eighth turn angles in radians may be rounded, as 1.57
 _QUARTERS = {*range(-3, 4)}
 _CLOCKWISE = re.compile(r"(counter\W+|anti\W+)?\bclockwise|\bim uhrzeigersinn", re.IGNORECASE)
 

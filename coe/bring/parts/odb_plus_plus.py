@@ -17,13 +17,12 @@ from pathlib import Path
 from coe.bring.board.board_outline import edge_points
 from coe.bring.parts import outside_files
 from coe.bring.parts.board_names import CadPart, left_unread, numbers_in, only_board, table_of
-from coe.bring.parts.text_table import ZIP, Table, TextLine, lines_of
+from coe.bring.parts.text_table import Table, TextLine, lines_of
 from coe.bring.parts.vocabulary import UNIT_WORDS
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
 
 _NOUN = "ODB++ file"
-_IN_ZIP = re.compile(rb"(?<![\w.])steps[/\\][^/\\]{1,99}[/\\]layers[/\\]", re.IGNORECASE)
 _FILE = re.compile(
     r"(?P<job>(?:[^/]*/)*?)(?:misc/info|steps/(?P<step>[^/]+)/"
     r"(?:stephdr|(?P<edge>profile)|(?P<eda>eda/data)|layers/(?P<layer>[^/]+)/components))(?P<packed>\.z)?"
@@ -35,11 +34,6 @@ _CONNECTIONS = re.compile(rb"^(?:FID|SNT) .*\n?", re.MULTILINE)
 """Most of the data of packages and nets, and nothing of it is needed."""
 _NO_NAME = "???"
 _NEAR_MM = 0.04
-
-
-def is_board(raw: bytes) -> bool:
-    """Tell whether bytes are those of an archive that may be one of ODB++."""
-    return outside_files.is_tar(raw) or (raw.startswith(ZIP) and _IN_ZIP.search(raw) is not None)
 
 
 @dataclass(slots=True)

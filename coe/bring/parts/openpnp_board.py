@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from coe.bring.parts import outside_files
@@ -10,13 +9,7 @@ from coe.bring.parts.text_table import Table, TextLine
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
 
-_START = re.compile(rb"\A\s*(?:\xef\xbb\xbf)?\s*<[\s\S]{,4096}?(?<=<)openpnp-(board|panel|job)\b")
 _NAMES = ("Designator", "Footprint", "X", "Y", "Rotation", "Side", "Unit", "Type", "Fitted")
-
-
-def is_board(raw: bytes) -> bool:
-    """Tell whether bytes are those of a board, a panel or a job of OpenPnP."""
-    return _START.match(raw) is not None
 
 
 def board_table(path: Path, raw: bytes) -> Table:

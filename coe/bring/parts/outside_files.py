@@ -92,8 +92,7 @@ def _in_zip(raw: bytes) -> Iterator[tuple[str, Callable[[], IO[bytes] | None]]]:
 # XML
 
 
-_MOST_TAGS = 4_000_000
-"""So many tags are more than 64 MB of a CAD program hold, and their elements take some 400 MB."""
+_MOST_TAGS = 4_000_000  # So many tags are more than 64 MB of a CAD program hold, and their elements take some 400 MB
 
 
 def xml_of(path: Path, raw: bytes, noun: str) -> xml.Element:

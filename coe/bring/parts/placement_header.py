@@ -13,8 +13,7 @@ from coe.bring.parts.vocabulary import UNIT_WORDS, one_word
 
 SEPARATORS = (",", ";", "\t", "!", "|", None)
 """What may stand between cells; None means spaces."""
-_MOST_JOINED = 8
-"""So many lines may one row of names take up, by line breaks in them."""
+_MOST_JOINED = 8  # So many lines may one row of names take up, by line breaks in them
 _OPEN = re.compile(r'(?:^|[,;\t|])\s*"(?:[^"]|"")*$')
 """The end of a line whose last cell in quotes goes on in the next line."""
 _QUALIFIER = re.compile(

@@ -30,8 +30,7 @@ MIRRORED_TURN = re.compile("^M?S?R(?=[+-]?[0-9])")
 """What Eagle writes before an angle; M is for a part that is mirrored, on the bottom side."""
 _Token: TypeAlias = tuple[str, int]
 """What stands between spaces, or in quotes, and where it begins."""
-_MOST_ASKEW = 2
-"""So many signs a text may begin before the name of its column."""
+_MOST_ASKEW = 2  # So many signs a text may begin before the name of its column
 
 
 def unquoted(cell: str) -> str:
@@ -226,8 +225,7 @@ def _by_places(tokens: Sequence[_Token], columns: _Columns) -> list[str] | None:
     return cells if has_words else None
 
 
-_MOST_JOINED = 20
-"""So many lines may one row take up, by line breaks in its cells."""
+_MOST_JOINED = 20  # So many lines may one row take up, by line breaks in its cells
 _LONGEST_JOINED = 1 << 16
 _NEXT_LINE = "\0"
 WITHOUT_HEADER = ("refdes", "x", "y", "rotation", "value", "package")

@@ -36,8 +36,7 @@ from coe.bring.parts.placement_rows import (
 )
 from coe.bring.parts.program_forms import as_table
 from coe.bring.parts.refdes import USUAL, expect_designators
-from coe.bring.parts.s_expression import Numbered
-from coe.bring.parts.text_table import Table, TextLine, expect_unstruck, fault, in_utf8, lines_of
+from coe.bring.parts.text_table import Numbered, Table, TextLine, fault, in_utf8, lines_of
 from coe.bring.parts.vocabulary import (
     COLUMNS,
     ENDINGS,
@@ -53,8 +52,7 @@ from coe.bring.parts.vocabulary import (
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
 
-_NEAREST_MM = 0.2
-"""No two parts lie nearer to each other."""
+_NEAREST_MM = 0.2  # No two parts lie nearer to each other
 _DEGREES = ("", "deg", "degree", "degrees", "\u00b0", "\u00ba")
 _MOST_TOLD, _MOST_SIGNS = 3, 40
 
@@ -180,7 +178,6 @@ class _PlacementReader:
         )
         names_of = {row.number: row.cells["refdes"] for row in parts}
         parts = [row for row in parts if row.number not in fitting.left_out]
-        expect_unstruck(self._path, lines, {row.number for row in parts})
         numbers = [row.cells[axis] for row in parts for axis in ("x", "y")]
         self._comma = has_decimal_commas(self._path, numbers, self._form, self._units.known)
         turns = [row.cells.get("rotation", "") for row in parts]

@@ -23,8 +23,7 @@ _DATE = re.compile(
 _REMARK = re.compile("//|;|~~|--")
 _SEVERAL = re.compile(rf"[^\W_]\s*{_COMMA}\s*[^\W_]|\d\s*&\s*[A-Za-z]|(?<!\w)([A-Za-z]+)(\d+)\s*{_TO}\s*\1(?!\2$)\d+")
 _RANGE = re.compile(rf"(?<![A-Za-z_])([A-Za-z_]++)(\d++)\s*{_TO}\s*([A-Za-z_]*)(\d+)", re.IGNORECASE)
-_BETWEEN = re.compile(rf"(?:\s|{_COMMA}|(?<!\b[A-Za-z])&)+")
-"""S&H1 is one part, and R1&R2 are two."""
+_BETWEEN = re.compile(rf"(?:\s|{_COMMA}|(?<!\b[A-Za-z])&)+")  # S&H1 is one part, and R1&R2 are two
 JOINED = re.compile(r"([A-Za-z_]+)\d+(?:[/+]\1\d+)+", re.IGNORECASE)
 """R1/R2 are two parts if no part has this name; 1/R1 and A1/R1 are a part of a board of a panel."""
 _AND_NUMBER = rf"\s*(?:{_COMMA}|&)\s*(?=\d)"

@@ -10,13 +10,13 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from coe.bring.parts import sheet_reader
-from coe.bring.parts.s_expression import Numbered
 from coe.bring.parts.sheet_reader import OLE, Sheet
 from coe.errors import ConfigError, list_few, readable
 from coe.helpers import regular
@@ -24,12 +24,13 @@ from coe.helpers.spelling import composed
 from coe.helpers.visible import visible
 
 MAX_BYTES = 64 << 20
+Node: TypeAlias = "list[Node | str]"
+Numbered: TypeAlias = "tuple[int, Node]"
+"""A list in brackets of a board of KiCad, and the number of its line."""
 _LONGEST_LINE = 1 << 16
 _SIGNS = 64
-_MOST_ZEROS = 0.05
-"""Some programs leave zeros in a line that is shorter in another language; in no text they are more."""
-_LOST = re.compile(r"\0{64}|\0\s*$")
-"""What stands in the place of text that was not written to the disk."""
+_MOST_ZEROS = 0.05  # Some programs leave zeros in a line that is shorter in another language; in no text they are more
+_LOST = re.compile(r"\0{64}|\0\s*$")  # What stands in the place of text that was not written to the disk
 _SHEET = re.compile(r"(?P<file>.+\.(?:xlsx|xlsm|xls|ods))#(?P<sheet>.+)", re.IGNORECASE | re.DOTALL)
 _CONTROLS = re.compile("[\0-\x08\x0e-\x19\x1c-\x1f]")
 """What stands in no text, but for a few: these make up an eighth of what is packed or encrypted."""
@@ -44,17 +45,16 @@ _MARKS = (
 
 @dataclass(frozen=True, slots=True)
 class TextLine:
-    """A line of a file, without its end, and its number from 1; of a spreadsheet, whether cells are struck out."""
+    """A line of a file, without its end, and its number from 1."""
 
     number: int
     text: str
-    is_struck: bool = False
 
     @classmethod
-    def of_cells(cls, number: int, cells: Iterable[str], *, is_struck: bool = False) -> TextLine:
+    def of_cells(cls, number: int, cells: Iterable[str]) -> TextLine:
         """Return a row of these cells, each in quotes, with tabs between them."""
         quoted = ('"' + " ".join(cell.split()).replace('"', '""') + '"' for cell in cells)
-        return cls(number, "\t".join(quoted), is_struck)
+        return cls(number, "\t".join(quoted))
 
     @property
     def is_remark(self) -> bool:
@@ -145,8 +145,7 @@ _TOO_MUCH = (
     f"it is damaged, or takes more than {sheet_reader.MOST_MEMORY >> 20} MiB of memory or {sheet_reader.MOST_S} s; "
     "delete what stands far from the table"
 )
-_LONGEST_S = 120
-"""The process that reads a file takes less, unless others keep the processors busy."""
+_LONGEST_S = 120  # The process that reads a file takes less, unless others keep the processors busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +166,11 @@ def read_sheet(path: Path, raw: bytes, is_table: Callable[[Sequence[TextLine]], 
 
     Of these it is one that is not hidden. Notes tell the other sheets, and what is hidden. Raises ConfigError.
     """
-    lines: dict[str, list[TextLine]] = {}
     sheets = _sheets(path, raw)
-    for sheet in sheets:
-        rows = ((number, [*map(without_hidden, cells)]) for number, cells in sheet.rows)
-        lines[sheet.title] = [
-            TextLine.of_cells(number, cells, is_struck=number in sheet.struck_rows)
-            for number, cells in rows
-            if any(cells)
-        ]
+    lines = {
+        sheet.title: [TextLine.of_cells(number, map(without_hidden, cells)) for number, cells in sheet.rows]
+        for sheet in sheets
+    }
     filled = [sheet for sheet in sheets if len(lines[sheet.title]) > 1]
     fitting = [sheet for sheet in filled if len(filled) == 1 or is_table(lines[sheet.title])]
     fitting = [sheet for sheet in fitting if not sheet.is_hidden] or fitting
@@ -193,16 +188,10 @@ def read_sheet(path: Path, raw: bytes, is_table: Callable[[Sequence[TextLine]], 
         return Table([])
     others = ", ".join(f"'{visible(sheet.title)}'" for sheet in filled if sheet is not chosen)
     title = f"the sheet '{visible(chosen.title)}'"
-    rows_and_columns = [*map(str, chosen.hidden_rows), *chosen.hidden_columns]
     notes = {
         f"{title} was read; not read: {others}": others,
         f"{title} is hidden, and was read": chosen.is_hidden,
-        f"the formats of {title} are not read: it is not known which rows are struck out or hidden; save it as .xlsx "
-        "if some are": not chosen.has_formats,
-        f"hidden rows or columns of {title} were read as well ({list_few(rows_and_columns)}); take out what is not "
-        "meant, as behind a filter": rows_and_columns,
-        f"formulas of {title} have no result yet ({list_few(chosen.formulas)}); save it in a spreadsheet "
-        "program": chosen.formulas,
+        f"in this spreadsheet {' and '.join(chosen.unseen)}, which is not seen; save it as meant": chosen.unseen,
     }
     return Table(lines[chosen.title], tuple(note for note, is_so in notes.items() if is_so))
 
@@ -268,10 +257,3 @@ def lines_of(path: Path, raw: bytes, noun: str, is_table: Callable[[Sequence[Tex
                 return Table(lines)
             readings.append(lines)
     return Table(readings[0])
-
-
-def expect_unstruck(path: Path, lines: Sequence[TextLine], fitted: Collection[int]) -> None:
-    """Raise ConfigError if lines are struck out of which the parts are fitted, by their numbers."""
-    if struck := [line.number for line in lines if line.is_struck and line.number in fitted]:
-        what = "cells of this row are struck out; take the row out, or their text, or say yes in a column DNP"
-        raise fault(path, struck, what)

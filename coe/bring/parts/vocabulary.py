@@ -117,8 +117,7 @@ _VALUED = re.compile(r"(?:.*[/_-])?(?:R|R[NAPV]|C|L|FB|D|LED|Q|T|U|IC|F|Z|ZD|VR|
 _NC = re.compile(r"n[./]?c\.?", re.IGNORECASE)
 _OF_NETS = re.compile(r"net|pin|pad|signal|type|part|mpn|package|footprint", re.IGNORECASE)
 """Columns in which NC may be a name, or a code."""
-_NONE = re.compile(r"\s*0+(?:[.,]0+)?(?![\d.,])")
-"""A quantity, as 0 pcs."""
+_NONE = re.compile(r"\s*0+(?:[.,]0+)?(?![\d.,])")  # A quantity, as 0 pcs
 _MOST_TOLD = 3
 
 

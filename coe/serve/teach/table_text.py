@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from coe.bring.parts import odb_plus_plus
+from coe.bring.parts.board_files import converter_of
 from coe.bring.parts.bom import is_bom
 from coe.bring.parts.converting import parse_bom
 from coe.bring.parts.placements import is_list
@@ -30,7 +31,7 @@ MOST_S, MOST_MEMORY = 60.0, 2 << 30
 
 def is_packed(content: bytes) -> bool:
     """Tell whether a table unpacks to an unknown size."""
-    return content.startswith(SPREADSHEETS) or odb_plus_plus.is_board(content)
+    return content.startswith(SPREADSHEETS) or converter_of(content) is odb_plus_plus.board_table
 
 
 def text_of(content: bytes, name: str, kind: str) -> tuple[str, tuple[str, ...]]:
@@ -39,14 +40,12 @@ def text_of(content: bytes, name: str, kind: str) -> tuple[str, tuple[str, ...]]
         with suppress(UnicodeDecodeError):
             return content.decode("utf-8-sig"), ()
     noun, is_table = ("the BOM", is_bom) if kind == BOM else ("the placement file", is_list)
-    if odb_plus_plus.is_board(content):
+    if converter_of(content) is odb_plus_plus.board_table:
         table = odb_plus_plus.board_table(Path(name), content)
     else:
         table = lines_of(Path(name), content, noun, is_table)
-    struck = ", ".join(str(line.number) for line in table.lines if line.is_struck and kind != BOM)
-    notes = (f"rows that are struck out were read as well ({struck}); take out what is not meant",) if struck else ()
     text = "\n".join(line.text for line in table.lines)
-    return undeclared(text), (*table.notes, *notes)
+    return undeclared(text), table.notes
 
 
 def _checked(content: bytes, name: str, kind: str) -> tuple[str, tuple[str, ...]]:
