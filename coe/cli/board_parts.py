@@ -173,31 +173,22 @@ class Parts(Bringing):
 class Convert(Bringing):
     """Move the placement file of an old recipe into parts.csv and answers.yaml.
 
-    FILE is the recipe, whose placement file --placements names; or the JSON of a recipe version of the station (GET
-    /api/v1/recipes/NAME/VERSION). Then FILE.new.json is written, to be added as a new version.
-
     Example: coe-board convert line7/recipe.yaml --placements pnp.csv --bom bom.csv
     """
 
-    file: Path = argument("Recipe, or JSON of a recipe version.", ...)
+    file: Path = argument("Recipe.", ...)
     placements: Path | None = option("Placement file that the recipe was used with.", metavar="FILE")
 
     def run(self) -> Exit:
-        from coe.bring.parts import former
-        from coe.bring.parts.converting import convert
+        from coe.bring.parts.converting import convert, former_recipe
 
         with readable(self.file):
             raw = regular.read(self.file, parts_list.MAX_BYTES)
-        if self.file.suffix.lower() == ".json":
-            made, text = former.version(self.file, raw)
-            _tell(made, self.file, None, "mm")
-            _write(self.file.with_suffix(".new.json"), text)
-            return Exit.OK
         if self.placements is None:
             raise ConfigError("give --placements: the placement file that the recipe was used with")
-        recipe = former.recipe(self.file, raw, self.answered(self.file.parent))
+        recipe = former_recipe(self.file, raw, self.answered(self.file.parent))
         made = convert(self.placements, self.bom, recipe.answers, recipe.components)
-        former.expect_known(made, recipe)
+        recipe.expect_known(made)
         _tell(made, self.placements, self.bom, "mm")
         self.confirm(self.placements)
         put(made, self.file.parent, source(self.placements, self.bom))

@@ -107,7 +107,7 @@ def _layout(whole: WholeBoard) -> Layout:
     if not whole.parts:
         raise ConfigError(
             "this version reads a placement file, and the service reads parts.csv alone: save the version as JSON, "
-            "convert it with coe-board convert FILE.json, and add that as a new version"
+            "save its recipe and placement file, run coe-board convert RECIPE --placements FILE, and add a new version"
         )
     return lay_out(parse_recipe(RECIPE_FILE, whole.recipe.encode()), parse_places(PARTS_FILE, whole.parts.encode()))
 

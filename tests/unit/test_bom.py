@@ -269,7 +269,7 @@ def test_a_bom_of_kicad_is_read_in_the_language_of_its_program(language: str) ->
         "D1": ("1N4148", "D_SOD-123"),
     }
     assert isinstance(bom, Bom)
-    assert not bom.notes  # the quantities are those of the designators
+    assert not bom.notes
 
 
 def test_a_word_for_a_value_is_taken_before_what_makers_call_a_part() -> None:
@@ -378,23 +378,6 @@ def test_a_long_bom_costs_little_more_than_to_divide_its_lines(tmp_path: Path) -
 def test_designators_with_a_word_for_parts_that_are_not_fitted_are_refused(cell: str) -> None:
     with pytest.raises(ConfigError, match="line, and say it there"):
         parse_bom(Path("x.csv"), f'Designator,Value\n"{cell}",10k\n'.encode())
-
-
-@pytest.mark.parametrize(
-    ("rows", "told"),
-    [
-        ("2,R1 R2\n1.0,R3\n0,R4\n,R5\n", ""),
-        ("2,R1 R2\n3,R3 R4\n2,R5\n", "2 of 3 quantities"),
-        ("20,R1 R2\n10,R3\n", ""),  # of ten boards
-        ("1,C1/C2\n2,R1/R2\n1,R5\n", "1 of 3 quantities"),
-        (",R1 R2 (3)\n1,R5\n", "1 of 2 quantities"),
-        ("1,R1\n2,R2 R3\n3,Total\n,,,", ""),
-        ('1,R4\n3,"R1,R2,"\n,R3,', ""),  # as OrCAD wraps them
-    ],
-)
-def test_quantities_that_are_not_the_number_of_designators_are_told(rows: str, told: str) -> None:
-    notes = joined_with(f"Qty,Designator,Value\n{rows.replace(chr(10), ',1k' + chr(10))}", "R1").notes
-    assert [told in note for note in notes] == [True] * bool(told)
 
 
 @pytest.mark.parametrize(

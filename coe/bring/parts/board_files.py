@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from coe.bring.parts import eagle_board, gerber_parts, ipc_2581, kicad_board, kicad_bom, odb_plus_plus, openpnp_board
+from coe.bring.parts import eagle_board, gerber_parts, ipc_2581, kicad_board, odb_plus_plus, openpnp_board
 from coe.bring.parts.text_table import Table
 from coe.errors import ConfigError
 
@@ -16,7 +16,7 @@ Converter: TypeAlias = Callable[[Path, bytes], Table]
 """Returns the table of the parts in a file's bytes, as `board_names.table_of` makes it; raises ConfigError."""
 CONVERTERS: dict[bytes, Converter] = {
     rb"\s*\(kicad_pcb\b": kicad_board.board_table,
-    rb"\s*(<\?xml[^>]*>\s*)?<export\b": kicad_bom.board_table,
+    rb"\s*(<\?xml[^>]*>\s*)?<export\b": kicad_board.bom_table,
     rb"<\?xml[^>]*>\s*<!DOCTYPE eagle\b(?=[\s\S]*<board>)": eagle_board.board_table,
     rb"\s*<[\s\S]{,4096}?(?<=<)(\w+:)?IPC-2581[\s>]": ipc_2581.board_table,
     rb"\s*<[\s\S]{,4096}?(?<=<)openpnp-(board|panel|job)\b": openpnp_board.board_table,

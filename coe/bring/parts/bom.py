@@ -7,26 +7,23 @@ from __future__ import annotations
 
 import csv
 import re
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median_high
-from typing import TypeAlias
 
 from coe.bring.parts.answers import AS_IT_IS, Answers
 from coe.bring.parts.board_files import read_board_file
 from coe.bring.parts.placement_header import PlacementHeader, find_headers, lines_below
 from coe.bring.parts.placement_rows import unquoted
 from coe.bring.parts.placements import FittedQuestion, Placement, expect_answered
-from coe.bring.parts.refdes import COUNT, JOINED, USUAL, designators, fault_of, is_date
+from coe.bring.parts.refdes import JOINED, USUAL, designators, fault_of, is_date
 from coe.bring.parts.text_table import TextLine, fault, in_utf8, lines_of
-from coe.bring.parts.vocabulary import BOM_COLUMNS, BOM_LAST_VALUES, BOM_TEXTS, FittedRow, fitting_of, one_word, says_so
+from coe.bring.parts.vocabulary import BOM_COLUMNS, BOM_LAST_VALUES, BOM_TEXTS, Row, fitting_of, one_word, says_so
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
 from coe.placement.panel_split import on_boards
 
-_QUANTITY = re.compile(r"\s*(?P<n>\d+)(?:[.,]0+)?(?![\d.,])")
 _LIKE_A_NAME = re.compile(r"[^\W\d_]+(?:[_-]?\d|_\w)")  # As R1, Con-12 and U_MAIN
 _LABEL = re.compile(r":\s|\uff1a")
 _SAYS_SO = "says that a part is not fitted; give that part a line, and say it there in a column DNP"
@@ -34,8 +31,6 @@ _WHICH_COLUMN = "say which column names the parts, --bom-columns refdes=NAME"
 _IN_QUOTES = re.compile(r'\s*"(?:[^"]|"")*"(?:\s*[,;\t|!]\s*"(?:[^"]|"")*")*\s*')
 """A row each of whose cells is in quotes."""
 _MOST_TOLD, _MOST_SIGNS = 3, 40
-BomRow: TypeAlias = tuple[int, dict[str, str], list[str]]
-"""A `FittedRow` whose designators may go on in the next row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +72,7 @@ def parse(path: Path, raw: bytes, form: Answers = AS_IT_IS) -> Bom:
     if not form.bom_columns and not any(map(_LIKE_A_NAME.search, bom)):
         name = header.names[header.columns["refdes"]]
         raise ConfigError(f"{path}:{header.number}: no designator such as R1 is in '{visible(name)}'; {_WHICH_COLUMN}")
-    bom.notes = (*table.notes, *bom.notes, *_wrong_quantities(rows, bom))
+    bom.notes = (*table.notes, *bom.notes)
     columns = ", ".join(f"{field} is '{visible(header.names[at])}'" for field, at in header.columns.items())
     unused = f"; not read: {', '.join(map(visible, header.unused))}" if header.unused else ""
     bom.read_as = f"{path.name}: {len(bom)} parts; {columns}{unused}"
@@ -107,7 +102,7 @@ def _header(lines: Sequence[TextLine], form: Answers) -> PlacementHeader | None:
     return best[min(best)] if best else None
 
 
-def _rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[BomRow]:
+def _rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[Row]:
     """Yield the rows below a header; raises ConfigError, with lines, for those that cannot be divided into cells."""
     # The columns that hold a value where that of values is empty, the best first: so a Comment names an IC.
     words = ["" if at in header.columns.values() else one_word(name) for at, name in enumerate(header.names)]
@@ -127,7 +122,7 @@ def _rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> Ite
             spaced = {line.number: _spaced_row(line.text, header, has_lists=False) for line in lines}
         if unclear := [number for number, row in spaced.items() if row is None]:
             raise fault(path, unclear, "no cell begins below each name of the header; save it as CSV")
-        yield from ((number, by_field(cells or []), cells or []) for number, cells in spaced.items())
+        yield from (Row(number, by_field(cells or []), cells or []) for number, cells in spaced.items())
         return
     # Cells may have line breaks, and so the lines are read as one text.
     reader = csv.reader((line.text + "\n" for line in lines), delimiter=header.separator, skipinitialspace=True)
@@ -151,7 +146,7 @@ def _rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> Ite
         raise fault(path, wrong, what)
     for number, row in table:
         cells = [" ".join(cell.split()) for cell in row]
-        yield number, by_field(cells), cells
+        yield Row(number, by_field(cells), cells)
 
 
 def _spaced_row(text: str, header: PlacementHeader, *, has_lists: bool = True) -> list[str] | None:
@@ -169,28 +164,28 @@ def _spaced_row(text: str, header: PlacementHeader, *, has_lists: bool = True) -
     return None if is_cut or goes_on or len(far_apart) == len(below) else [*map(unquoted, below)]
 
 
-def _joined(rows: Iterable[BomRow]) -> list[BomRow]:
+def _joined(rows: Iterable[Row]) -> list[Row]:
     """Return rows, each with the designators of those that only go on with its list, as OrCAD wraps it."""
-    joined: list[BomRow] = []
-    for number, cells, row in rows:
-        filled = [*filter(None, row)]  # in any column
-        before = joined[-1][1] if joined else {}
-        goes_on = len(filled) == 1 and (cells.get("refdes") or USUAL.match(filled[0]))
+    joined: list[Row] = []
+    for row in rows:
+        filled = [*filter(None, row.all_cells)]  # in any column
+        before = joined[-1].cells if joined else {}
+        goes_on = len(filled) == 1 and (row.cells.get("refdes") or USUAL.match(filled[0]))
         if goes_on and before.get("refdes", "").endswith(","):
             before["refdes"] += filled[0]
         else:
-            joined.append((number, cells, row))
+            joined.append(row)
     return joined
 
 
-def _parts(path: Path, rows: Sequence[BomRow], header: PlacementHeader) -> Bom:
+def _parts(path: Path, rows: Sequence[Row], header: PlacementHeader) -> Bom:
     bom, asked, heading, passed = Bom(), dict[str, FittedQuestion](), "", list[str]()
     own: dict[str, tuple[int, tuple[str, str, bool]]] = {}
     differing, faults = dict[str, list[int]](), dict[str, dict[int, str]]()
     names, columns = header.names, header.columns
-    fitting = fitting_of([FittedRow(*row) for row in rows], names, columns)
+    fitting = fitting_of(rows, names, columns)
     usual = _usual_size(rows)
-    for number, cells, row in rows:
+    for number, cells, row, _ in rows:
         part = BomPart(cells.get("value", ""), cells.get("package", ""), number not in fitting.left_out, number)
         listed, text = cells.get("refdes", ""), " ".join(filter(None, row))
         repeats = listed.casefold() == names[columns["refdes"]].casefold()
@@ -249,12 +244,12 @@ def _filled(row: Sequence[str]) -> list[str]:
     return [cell for cell in row if re.search(r"[^\W_]", cell)]
 
 
-def _usual_size(rows: Sequence[BomRow]) -> int:
+def _usual_size(rows: Sequence[Row]) -> int:
     """Return how many cells most rows with designators have, if these are half of the rows that have so many; else 0.
 
     Example: 4 of a table whose lines have four cells, but for "Rev: B2" below them.
     """
-    sizes = [(len(_filled(row)), bool(USUAL.match(cells.get("refdes", "")))) for _, cells, row in rows]
+    sizes = [(len(_filled(row)), bool(USUAL.match(cells.get("refdes", "")))) for _, cells, row, _ in rows]
     usual = median_high([size for size, has_name in sizes if has_name] or [0])
     whole = [has_name for size, has_name in sizes if size >= usual]
     return usual if 2 * sum(whole) >= len(whole) else 0
@@ -276,22 +271,6 @@ def _is_note(filled: Sequence[str], listed: str, usual: int) -> bool:
         or (has_words and not _LIKE_A_NAME.search(listed))
         or (has_label and not lists)
     )
-
-
-def _wrong_quantities(rows: Iterable[BomRow], parts: Mapping[str, BomPart]) -> list[str]:
-    """Return a note on quantities that are not the number of designators; none where they are of several boards."""
-    named = Counter(part.line for name, part in parts.items() if part.is_fitted and re.search(r"\d", name))
-    found = {
-        at: _QUANTITY.match(cells.get("quantity", "")) or COUNT.search(cells.get("refdes", "")) for at, cells, _ in rows
-    }
-    stated = {at: int(quantity["n"]) for at, quantity in found.items() if quantity and at in named}
-    wrong = [at for at in stated if stated[at] != named[at]]
-    if not wrong or len({stated[at] / named[at] for at in stated}) == 1 < len(stated):
-        return []
-    few = list_few((f"line {at}: {stated[at]}, and {named[at]} named" for at in wrong), _MOST_TOLD, "; ")
-    return [
-        f"{len(wrong)} of {len(stated)} quantities are not the number of designators ({few}); the designators count"
-    ]
 
 
 @dataclass(frozen=True, slots=True)

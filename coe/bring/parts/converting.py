@@ -11,14 +11,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import yaml
+
 from coe.board.parts_list import COLUMNS, BoardPart, Side
 from coe.bring.parts import bom as bom_list
 from coe.bring.parts import placements, text_table
-from coe.bring.parts.answers import AS_IT_IS, Answers
+from coe.bring.parts.answers import AS_IT_IS, Answers, BottomX
 from coe.bring.parts.bom import Bom, BomJoin, join
 from coe.bring.parts.naming import Names
 from coe.bring.parts.placements import Placement, PlacementFile, expect_answered
 from coe.errors import ConfigError, list_few
+from coe.helpers import strict_yaml
+from coe.helpers.strict_model import validated
 from coe.placement.panel_split import on_boards
 
 
@@ -232,3 +236,55 @@ def _is_moved(before: BoardPart, after: BoardPart) -> bool:
     turned = abs((after.rotation_deg - before.rotation_deg + 180) % 360 - 180)
     apart = max(abs(after.x_mm - before.x_mm), abs(after.y_mm - before.y_mm))
     return apart > _MOVED_MM or turned > _MOVED_MM or before.side is not after.side
+
+
+# Recipes that read a placement file themselves, as they were before `parts.csv`: converted once
+
+
+_FORM = "placement_file"
+_KEYS = {"placed_as": "packages", "not_inspected": "not_inspected"}
+
+
+@dataclass(frozen=True, slots=True)
+class FormerRecipe:
+    """A recipe without what it said of its placement file, these answers, and the names of its components."""
+
+    text: str
+    answers: Answers
+    components: Sequence[str]
+
+    def expect_known(self, made: Converted) -> None:
+        """Raise ConfigError for parts that were no component of it: it could not be used before, either."""
+        known = self.components
+        if strange := [part.refdes for part in made.parts if part.component and part.component not in known]:
+            raise ConfigError(
+                f"{list_few(strange)}: parts that are no component of the recipe; name them under placed_as or "
+                "not_inspected before it is converted"
+            )
+
+
+def former_recipe(path: Path, raw: bytes, more: Answers = AS_IT_IS) -> FormerRecipe:
+    """Return a recipe, in a file's bytes, that reads a placement file; `more` has what commands said beside it.
+
+    Raises ConfigError for one that does not, and for a bottom side whose x counts from below.
+    """
+    document = strict_yaml.parse(path, raw, "recipe, side, um_per_pixel, outline and components")
+    data, text = document.data, raw.decode("utf-8-sig")
+    form = data.get(_FORM) or {}
+    said = {**form, **{key: data[former] for former, key in _KEYS.items() if data.get(former)}}
+    answers = validated(Answers, said, lambda _, words: document.error((), words))
+    answers = answers.with_more(more.model_dump(mode="json", exclude_defaults=True))
+    if answers.bottom is not None and answers.bottom.x is BottomX.BOTTOM:
+        raise ConfigError(
+            f"{path}: it counts x from the bottom side, and parts.csv as seen from the top: make the recipe again with "
+            "coe-board new, or turn the sign of each x in it, and take placement_file, placed_as and not_inspected out"
+        )
+    components = data.get("components")
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    assert isinstance(root, yaml.MappingNode)
+    starts = [key.start_mark.index for key, _ in root.value] + [len(text)]
+    entries = zip(root.value, starts, starts[1:], strict=False)
+    kept = [text[start:end] for (key, _), start, end in entries if key.value not in (_FORM, *_KEYS)]
+    return FormerRecipe(
+        "".join([text[: starts[0]], *kept]), answers, [*components] if isinstance(components, dict) else []
+    )

@@ -1,4 +1,4 @@
-"""KiCad's board file: the places of its footprints, as KiCad's own placement file has them.
+"""KiCad's board file: the places of its footprints, as KiCad's own placement file has them; its XML for BOMs.
 
 Its lists in brackets are lists here: `(at 10 20 90)` is `["at", "10", "20", "90"]`.
 
@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from coe.bring.parts import outside_files
 from coe.bring.parts.board_names import CadPart, left_unread, numbers_in, table_of
-from coe.bring.parts.text_table import Node, Numbered, Table
+from coe.bring.parts.text_table import Node, Numbered, Table, TextLine
 from coe.errors import ConfigError
 
 FOOTPRINTS = ("module", "footprint")
@@ -109,3 +110,17 @@ def words_of(node: Node, name: str) -> Iterator[list[str]]:
     for inner in node:
         if isinstance(inner, list) and inner[:1] == [name]:
             yield [word for word in inner[1:] if isinstance(word, str)]
+
+
+def bom_table(path: Path, raw: bytes) -> Table:
+    """Return the table of the components in the XML for BOMs; any of their fields may say that one is not fitted."""
+    rows: list[list[str]] = []
+    for part in outside_files.xml_of(path, raw, "a BOM").iter("comp"):
+        properties = {element.get("name"): element.get("value", "") for element in part.iter("property")}
+        left_out = "yes" if properties.pop("dnp", None) is not None else ""
+        package = part.findtext("footprint", "").rpartition(":")[2]
+        fields = [*properties.values(), *(element.text or "" for element in part.iter("field"))]
+        rows.append([part.get("ref", ""), part.findtext("value", ""), package, left_out, *fields])
+    names = ["Designator", "Value", "Footprint", "DNP"]
+    names += [f"Field {number}" for number in range(1, max(map(len, rows), default=0) - len(names) + 1)]
+    return Table([TextLine.of_cells(number, cells) for number, cells in enumerate([names, *rows])])

@@ -260,14 +260,6 @@ _QUARTERS = {*range(-3, 4)}
 _CLOCKWISE = re.compile(r"(counter\W+|anti\W+)?\bclockwise|\bim uhrzeigersinn", re.IGNORECASE)
 
 
-class Turn(NamedTuple):
-    """An angle: as it is written, its number, and the word for its unit, which may be empty."""
-
-    text: str
-    value: float
-    unit: str
-
-
 def expect_counterclockwise(path: Path, form: Answers, header: PlacementHeader, above: Sequence[TextLine]) -> None:
     """Raise ConfigError for a column of other units, or of angles that grow clockwise where nobody has said so."""
     name = header.names[header.columns["rotation"]]
@@ -281,9 +273,9 @@ def expect_counterclockwise(path: Path, form: Answers, header: PlacementHeader, 
         raise fault(path, said[:1], f"{what}word out")
 
 
-def expect_degrees(path: Path, form: Answers, column: str, turns: Mapping[int, Turn]) -> None:
+def expect_degrees(path: Path, form: Answers, column: str, turns: Mapping[int, tuple[str, CellNumber]]) -> None:
     """Raise ConfigError for angles, by line, that are parts of a degree, radians or quarter turns, unless said."""
-    values = {number: turn.value for number, turn in turns.items()}
+    values = {number: turn.value for number, (_, turn) in turns.items()}
     turned = [number for number, value in values.items() if value]
     is_said, says_so = form.angles is not None, "say `angles: degrees` in answers.yaml"
     over = [number for number in turned if abs(values[number]) > 360]
@@ -303,8 +295,8 @@ def expect_degrees(path: Path, form: Answers, column: str, turns: Mapping[int, T
         what = f"the rotation is {values[far[0]]:g}: no quarter turn; take `angles: quarters` out"
         raise fault(path, far, what)
     # KiCad writes 1.00; one part alone may be turned by so few degrees.
-    finely = len(turned) == 1 and any(re.search(r"[.,]\d\d", turn.text) for turn in turns.values())
-    has_unit = re.search(r"deg|[\u00b0\u00ba]", column, re.IGNORECASE) or any(turn.unit for turn in turns.values())
+    finely = len(turned) == 1 and any(re.search(r"[.,]\d\d", text) for text, _ in turns.values())
+    has_unit = re.search(r"deg|[\u00b0\u00ba]", column, re.IGNORECASE) or any(turn.unit for _, turn in turns.values())
     if not (is_said or finely or has_unit) and turned and {*values.values()} <= _QUARTERS:
         what = "no rotation is more than 3, as in quarter turns; export them in degrees, or say `angles: quarters`"
         raise fault(path, turned[:1], f"{what} (or `angles: degrees`, if they are) in answers.yaml")

@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from coe.bring.parts.placement_header import FURTHER_NUMBERS, PlacementHeader, lines_below
 from coe.bring.parts.text_table import TextLine
-from coe.bring.parts.vocabulary import one_word
+from coe.bring.parts.vocabulary import Row, one_word
 
 NUMBERS = ("x", "y", "rotation")
 SPACED_THOUSANDS = r"\d{1,3}(?:[ \u00a0\u2009\u202f'\u2019]\d{3})+"
@@ -232,19 +232,6 @@ WITHOUT_HEADER = ("refdes", "x", "y", "rotation", "value", "package")
 """The columns of a list that has no header, as mountsmd.ulp of Eagle writes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlacementRow:
-    """The cells of one part by field; none if the line cannot be divided into the header's columns.
-
-    `all_cells` are those of all columns, `text` is the whole line.
-    """
-
-    number: int
-    cells: Mapping[str, str]
-    all_cells: tuple[str, ...] = ()
-    text: str = ""
-
-
 def without_header(fields: Sequence[str], lines: Sequence[TextLine]) -> PlacementHeader:
     """Return the columns of a file without a header, whose fields stand in this order between spaces, or commas."""
     columns = {field: index for index, field in enumerate(fields)}
@@ -262,7 +249,7 @@ def read_without_header(lines: Sequence[TextLine]) -> Mapping[str, str]:
     return found[0] if fits and any(re.match("[A-Za-z]", cells["refdes"]) for cells in found) else {}
 
 
-def rows(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[PlacementRow]:
+def rows(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[Row]:
     """Yield the rows below the header; remarks, and lines without a letter or a digit, are passed over."""
     found: list[tuple[int, str]] = []
     waiting: list[TextLine] = []
@@ -282,13 +269,13 @@ def rows(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[Placeme
         waiting = []
     if header.separator is None:
         for number, text in found:
-            yield PlacementRow(number, _in_fields(text, header), tuple(spaced(text, header) or ()), text)
+            yield Row(number, _in_fields(text, header), tuple(spaced(text, header) or ()), text)
         return
     # Empty cells beyond the header are no cells where all rows have them; else a separator in a value moved the others.
     divided = [tuple(_csv(text, header.separator)) for _, text in found]
     widest = min((len(row) for row in divided if len(row) >= header.width), default=header.width)
     for (number, text), row in zip(found, divided, strict=True):
-        yield PlacementRow(number, _in_fields(text, header, widest), row, text)
+        yield Row(number, _in_fields(text, header, widest), row, text)
 
 
 def _below(lines: Sequence[TextLine], header: PlacementHeader) -> list[TextLine]:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,7 +17,6 @@ from coe.bring.parts.measures import (
     CellNumber,
     PlacementSides,
     PlacementUnits,
-    Turn,
     expect_counterclockwise,
     expect_degrees,
     has_decimal_commas,
@@ -29,12 +29,10 @@ from coe.bring.parts.placement_rows import (
     LIKE_A_NUMBER,
     MIRRORED_TURN,
     WITHOUT_HEADER,
-    PlacementRow,
     read_without_header,
     rows,
     without_header,
 )
-from coe.bring.parts.program_forms import as_table
 from coe.bring.parts.refdes import USUAL, expect_designators
 from coe.bring.parts.text_table import Numbered, Table, TextLine, fault, in_utf8, lines_of
 from coe.bring.parts.vocabulary import (
@@ -43,7 +41,7 @@ from coe.bring.parts.vocabulary import (
     MIRRORS,
     NEEDS,
     UNIT_WORDS,
-    FittedRow,
+    Row,
     Units,
     fitting_of,
     one_word,
@@ -118,7 +116,7 @@ def parse(path: Path, raw: bytes, form: Answers) -> PlacementFile:
     table = read_board_file(path, raw, "the placement list (pick and place, centroid)")
     if table is None:
         read = lines_of(path, raw, "the placement file", reader.is_table)
-        table = replace(read, lines=[*as_table(read.lines)])
+        table = replace(read, lines=[*_as_table(read.lines)])
     file = replace(reader.file(table), drawn=table.drawn, edge=table.edge)
     if not file.placements:
         out = len(file.not_placed)
@@ -173,9 +171,7 @@ class _PlacementReader:
         self._expect_cells(parts, header)
         if header.number:  # else each row is of one part
             expect_designators(self._path, parts, header, is_said="refdes" in self._form.columns)
-        fitting = fitting_of(
-            [FittedRow(row.number, row.cells, row.all_cells) for row in parts], header.names, header.columns
-        )
+        fitting = fitting_of(parts, header.names, header.columns)
         names_of = {row.number: row.cells["refdes"] for row in parts}
         parts = [row for row in parts if row.number not in fitting.left_out]
         numbers = [row.cells[axis] for row in parts for axis in ("x", "y")]
@@ -189,7 +185,7 @@ class _PlacementReader:
             for unit in filter(None, said_units):
                 self._units.state(unit, f"line {row.number}", row.number)
         if "rotation" in header.columns:
-            turned = {row.number: Turn(row.cells["rotation"], *self._number(row, "rotation")) for row in parts}
+            turned = {row.number: (row.cells["rotation"], self._number(row, "rotation")) for row in parts}
             expect_degrees(self._path, self._form, header.names[header.columns["rotation"]], turned)
         units, stated_where = self._units.agreed()
         columns = self._sides.columns(header, [row.all_cells for row in parts])
@@ -236,9 +232,7 @@ class _PlacementReader:
             raise fault(self._path, [found.number], f"the column '{twice[0]}' is there twice; take one out")
         return found
 
-    def _notes(
-        self, found: Sequence[PlacementRow], units_below: Collection[int], header: PlacementHeader
-    ) -> dict[int, str]:
+    def _notes(self, found: Sequence[Row], units_below: Collection[int], header: PlacementHeader) -> dict[int, str]:
         """Return the rows that name no part, such as totals and titles of pages, by line.
 
         Raises ConfigError for one that may be a heading, of parts of one side or of parts that are not fitted.
@@ -275,7 +269,7 @@ class _PlacementReader:
             if word := unit_in_name(name):
                 self._units.state(word, f"the column '{name}'", header.number)
 
-    def _expect_cells(self, parts: Sequence[PlacementRow], header: PlacementHeader) -> None:
+    def _expect_cells(self, parts: Sequence[Row], header: PlacementHeader) -> None:
         """Raise ConfigError that names the lines that cannot be divided into the columns, or lack a needed cell."""
         if wrong := [row.number for row in parts if not row.cells]:
             way = "put a cell with separators or spaces in quotes, or take a line out that is no part"
@@ -288,7 +282,7 @@ class _PlacementReader:
             if lacking := [row.number for row in parts if name in header.columns and not row.cells.get(name)]:
                 raise fault(self._path, lacking, f"this line has no {name}; complete it, or take it out")
 
-    def _placement(self, row: PlacementRow, header: PlacementHeader, units: Units) -> Placement:
+    def _placement(self, row: Row, header: PlacementHeader, units: Units) -> Placement:
         cells, form = row.cells, self._form
         x_mm, y_mm = (self._number(row, axis).value * units.mm for axis in ("x", "y"))
         for axis, length in (("x", x_mm), ("y", y_mm)):
@@ -314,7 +308,7 @@ class _PlacementReader:
             cells.get("kind", "").casefold() == "fiducial",
         )
 
-    def _number(self, row: PlacementRow, name: str) -> CellNumber:
+    def _number(self, row: Row, name: str) -> CellNumber:
         """Return a number, and the word for its unit, which may be empty."""
         cell = row.cells[name]
         text = MIRRORED_TURN.sub("", cell) if name == "rotation" else cell
@@ -325,18 +319,18 @@ class _PlacementReader:
         return number
 
 
-def _units_in(row: PlacementRow) -> tuple[str, str] | None:
+def _units_in(row: Row) -> tuple[str, str] | None:
     """Return the words for units where x and y stand in a row without a designator; None if there are none."""
     x, y = (row.cells.get(axis, "").strip("()[]. ") for axis in ("x", "y"))
     are_units = {x.casefold(), y.casefold()} <= {*UNIT_WORDS, "cm"}
     return (x, y) if are_units and not re.search(r"\d", row.cells.get("refdes", "")) else None
 
 
-def _has_place(row: PlacementRow) -> bool:
+def _has_place(row: Row) -> bool:
     return all(LIKE_A_NUMBER.fullmatch(row.cells.get(axis, "")) for axis in ("x", "y"))
 
 
-def _is_note(row: PlacementRow) -> bool:
+def _is_note(row: Row) -> bool:
     """Tell whether a row has fewer numbers than a place, and no word with a digit where its designator would be.
 
     One that has an angle and a side is of a part whose place lacks.
@@ -347,3 +341,63 @@ def _is_note(row: PlacementRow) -> bool:
     may_be_named = any(re.fullmatch(r"\S*\d\S*", first) for first in firsts) or any(map(USUAL.fullmatch, filled))
     is_placed = row.cells.get("side") and LIKE_A_NUMBER.fullmatch(row.cells.get("rotation", ""))
     return not (_has_place(row) or numbers > 1 or may_be_named or is_placed)
+
+
+# Files in a form of one program alone, rewritten as the table that the others are
+
+
+_PAIR_NAME = re.compile(r"Position \((\w+)\)(\s*)")
+_PAIR = re.compile(r"\((-?[\d.]+) (-?[\d.]+)\)(\s*)")
+_ALLEGRO_UNIT = re.compile(r"\s*UUNITS\s*=", re.IGNORECASE)
+_ALLEGRO_ROW = re.compile(r"(\S+)\s+([-+]?[\d.]+)\s+([-+]?[\d.]+)\s+([-+]?[\d.]+)(?:\s+(m)(?=\s|$))?(?:\s+(\S.*))?")
+_CHARMHIGH = re.compile(r"Table,No\.,ID,PHead,STNo\.,DeltX,DeltY,Angle,Height,Skip,Speed,Explain,")
+_XYRS = re.compile(
+    r"\S+(?:\t *-?[\d.]+ *){3}\t *(?:[12]|top|bottom) *\t *\d? *(?:\t *[\d.]+ *){2}(?:\t.*)?", re.IGNORECASE
+)
+"""A row of MacroFab's XYRS, which needs no names: behind the side are the kind (SMD or not) and the size."""
+_XYRS_NAMES = ("Designator", "X", "Y", "Rotation", "Side", "Type", "X-Size", "Y-Size", "Value", "Footprint", "Populate")
+_EXTRACTED = re.compile("A!.*!REFDES!|A!REFDES!", re.IGNORECASE)
+"""The names in what Allegro extracts (Fabmaster): rows begin with S, and a line about the file with J."""
+_UNIT_OF_J = re.compile(r"J!.*!((?:milli|centi)meters|microns|mils|inches)!.*", re.IGNORECASE)
+_ALLEGRO_NAMES = "refdes!symbol_x!symbol_y!rotation!mirror!symbol_name"
+
+
+def _as_table(lines: Sequence[TextLine]) -> Sequence[TextLine]:
+    """Return the lines of a placement file with one cell for each field, below the columns' names."""
+    if not lines:
+        return lines
+    if (at := next((at for at, line in enumerate(lines) if _CHARMHIGH.match(line.text)), None)) is not None:
+        table = [*takewhile(lambda line: line.text.startswith("EComponent"), lines[at + 1 :])]
+        return [lines[at], *map(_of_charmhigh, table)]
+    if any(_ALLEGRO_UNIT.match(line.text) for line in lines) and not any("!" in line.text for line in lines):
+        return [TextLine(0, _ALLEGRO_NAMES), *map(_of_allegro, lines)]
+    if _EXTRACTED.match(lines[0].text):
+        return [replace(line, text=_UNIT_OF_J.sub(r"Units: \1", line.text)) for line in lines]
+    if all(_XYRS.fullmatch(line.text) or (line.is_remark and "rot" not in line.text.casefold()) for line in lines):
+        more = max(line.text.count("\t") for line in lines) + 1 - len(_XYRS_NAMES)
+        return [TextLine(0, "\t".join([*_XYRS_NAMES, *["MPN"] * more])), *lines]
+    named = next((line for line in lines if _PAIR_NAME.search(line.text)), None)
+    return lines if named is None else [_of_eagle(line, named.number) for line in lines]
+
+
+def _of_charmhigh(line: TextLine) -> TextLine:
+    """Return a row of the parts of a .dpv file whose cell Skip, a sum of bits, is that of skipped parts alone."""
+    cells = line.text.split(",")
+    skip = cells[9].strip() if len(cells) > 9 else ""
+    return replace(
+        line, text=",".join([*cells[:9], str(int(skip) & 1), *cells[10:]]) if skip.isdecimal() else line.text
+    )
+
+
+def _of_allegro(line: TextLine) -> TextLine:
+    """Part a line of an old Allegro's place_txt, which has no names: an m before the symbol marks the bottom side."""
+    row = _ALLEGRO_ROW.fullmatch(line.text.strip())
+    return line if row is None else replace(line, text="!".join(cell or "" for cell in row.groups()))
+
+
+def _of_eagle(line: TextLine, header: int) -> TextLine:
+    """Give each of the two numbers in `Position (mm)` of Eagle's part list a column."""
+    text = _PAIR_NAME.sub(lambda name: f"{f'X({name[1]})':<11}{f'Y({name[1]})':<{len(name[0]) - 11}}", line.text)
+    if line.number > header:
+        text = _PAIR.sub(lambda pair: f"{pair[1]:<11}{pair[2]:<{max(1, len(pair[0]) - 11)}}", text)
+    return replace(line, text=text)

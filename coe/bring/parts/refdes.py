@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coe.bring.parts.placement_header import PlacementHeader
-from coe.bring.parts.placement_rows import PlacementRow
 from coe.bring.parts.text_table import fault
-from coe.bring.parts.vocabulary import COLUMNS, plain
+from coe.bring.parts.vocabulary import COLUMNS, Row, plain
 
 _COMMA = "[,;\uff0c\uff1b\u3001]"
 _TO = r"(?:[-~\u2013\u2014\uff5e\u301c至到]|\.{2,3}|\b(?:to|thru|through|bis)\b)"
@@ -29,7 +28,7 @@ JOINED = re.compile(r"([A-Za-z_]+)\d+(?:[/+]\1\d+)+", re.IGNORECASE)
 _AND_NUMBER = rf"\s*(?:{_COMMA}|&)\s*(?=\d)"
 _SHORT = re.compile(rf"\b([A-Za-z_]+)\d+(?:{_AND_NUMBER}\d+(?![\w/.]))+")
 """C1,2,3 are three parts, and C1-3,5-7 are six."""
-COUNT = re.compile(
+_COUNT = re.compile(
     r"(?P<space>\s*)[(\[\uff08]\s*[x×]?\s*(?P<n>\d+)\s*(?:[x×个只]|pcs?\.?|pieces?|st(?:k|ück)?\.?|ea)?\s*[)\]\uff09]\s*$",
     re.IGNORECASE,
 )
@@ -54,7 +53,7 @@ def fault_of(refdes: str) -> str:
     return "names several parts; give each part a line" if _SEVERAL.search(refdes) else ""
 
 
-def expect_designators(path: Path, parts: Sequence[PlacementRow], header: PlacementHeader, *, is_said: bool) -> None:
+def expect_designators(path: Path, parts: Sequence[Row], header: PlacementHeader, *, is_said: bool) -> None:
     """Raise ConfigError for designators that are none, and if another column may hold them.
 
     Another column may if each of its cells is one as R1, as few are in that which was taken, unless this is called a
@@ -94,7 +93,7 @@ def designators(text: str) -> list[str]:
     Example: `designators("R1-R2, C7/C8 (4)")` is `["R1", "R2", "C7", "C8"]`.
     """
     text = " ".join(text.split())
-    count = COUNT.search(text)
+    count = _COUNT.search(text)
     counted = [] if count is None else _names_in(text[: count.start()])
     is_count = count is not None and counted and (count["space"] or int(count["n"]) == len(counted))
     return counted if is_count else _names_in(text)

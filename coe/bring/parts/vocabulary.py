@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from itertools import chain
 from typing import NamedTuple
 
 from coe.board.parts_list import Side
@@ -121,19 +120,23 @@ _NONE = re.compile(r"\s*0+(?:[.,]0+)?(?![\d.,])")  # A quantity, as 0 pcs
 _MOST_TOLD = 3
 
 
+class Row(NamedTuple):
+    """A row of a table: its line, its cells by field, all its cells, and its text.
+
+    `cells` is empty if the line cannot be divided into the header's columns.
+    """
+
+    number: int
+    cells: dict[str, str]
+    all_cells: Sequence[str]
+    text: str = ""
+
+
 class AskedRow(NamedTuple):
     """The word of a row of which nobody knows what it says, and what is wrong with it."""
 
     word: str
     fault: str
-
-
-class FittedRow(NamedTuple):
-    """The line of a row, its cells by field, and all its cells."""
-
-    number: int
-    cells: Mapping[str, str]
-    all_cells: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,66 +153,52 @@ class Fitting:
     notes: tuple[str, ...]
 
 
-def fitting_of(
-    rows: Sequence[FittedRow], names: Sequence[str] = (), columns: Mapping[str, int] | None = None
-) -> Fitting:
+def fitting_of(rows: Sequence[Row], names: Sequence[str], columns: Mapping[str, int]) -> Fitting:
     """Return what rows say, below the `names` of all their columns, of which `columns` are those of fields."""
-    out = frozenset(row.number for row in rows if _is_left_out(row.cells, row.all_cells))
-    are_values = _have_values(row.cells.get("value", "") for row in rows)
-    taken = {index for field, index in (columns or {}).items() if field != "package"}  # which may be a description
+    out = frozenset(row.number for row in rows if _is_left_out(row))
+    values = [value for row in rows if (value := row.cells.get("value"))]
+    are_values = 2 * sum(_MARK.fullmatch(value) is not None for value in values) < len(values)
+    taken = {index for field, index in columns.items() if field != "package"}  # which may be a description
     open_to_nc = {index for index, name in enumerate(names) if index not in taken and not _OF_NETS.search(name)}
     said, asked, other, blank = set[int](), dict[int, AskedRow](), dict[str, None](), list[int]()
     words = {_word(row.cells.get("fitted", "")) for row in rows}
-    column = (columns or {}).get("fitted")
+    column = columns.get("fitted")
     says_no = {word for word in words if word in (*_NO, *_OUT) or says_so(word)}
     says_yes = any(map(_is_answer, words - says_no))
     wants_answers = says_yes or (column is not None and names[column].casefold().strip(" ?") not in HOW)
-    for number, cells, all_cells in rows:
-        fitted, left_out = (cells.get(field, "") for field in ("fitted", "left_out"))
+    for number, cells, all_cells, _ in rows:
         if number in out:
             continue
+        fitted, left_out, value = (cells.get(field, "") for field in ("fitted", "left_out", "value"))
+        open_word, marks = "", list[str]()
         if _word(left_out) not in (*_NOTHING, *_NO, *_PLACED, "f"):
-            asked[number] = _neither(left_out, "DNP or Skip")
+            open_word = left_out
         elif _word(fitted) not in _NOTHING and not _is_answer(_word(fitted)):
             if wants_answers or _MARK.fullmatch(fitted):
-                asked[number] = _neither(fitted, "Fitted")
+                open_word = fitted
             else:
                 other[fitted] = None
         elif {_word(fitted), _word(left_out)} - {*_NOTHING}:
             said.add(number)
-        elif mark := _mark_in(
-            cells, (cell for at, cell in enumerate(all_cells) if at in open_to_nc), are_values=are_values
-        ):
-            asked[number] = AskedRow(
-                mark,
-                f"'{mark}' may say that a part is not fitted; write DNP in its place, or say yes or no in a column DNP "
-                f"of this file, or of the BOM or placement file beside it",
-            )
+        elif _VALUED.match(cells.get("refdes", "")):  # the NC of a part that has no such value or name
+            remarks = (cell for at, cell in enumerate(all_cells) if at in open_to_nc)
+            marks = [*([value] if are_values and _MARK.fullmatch(value) else ()), *filter(_NC.fullmatch, remarks)]
+        if open_word:
+            what = f"'{open_word}' in a column such as Fitted or DNP says neither yes nor no; write one of these"
+            asked[number] = AskedRow(open_word, what)
+        elif marks:
+            what = "may say that a part is not fitted; write DNP in its place, or say yes or no in a column DNP of this"
+            asked[number] = AskedRow(marks[0], f"'{marks[0]}' {what} file, or of the BOM or placement file beside it")
         if not _word(fitted) and any(map(str.isdigit, cells.get("refdes", ""))):
             blank.append(number)
-    blank = blank if says_yes and not says_no else []
-    return Fitting(out, frozenset(said), asked, (*_notes(other, blank),))
-
-
-def _neither(word: str, columns: str) -> AskedRow:
-    return AskedRow(word, f"'{word}' in a column such as {columns} says neither yes nor no; write one of these")
-
-
-def _mark_in(cells: Mapping[str, str], remarks: Iterable[str], *, are_values: bool) -> str:
-    """Return the NC of a part that has no such value or name, among values or as a remark; "" if there is none."""
-    if not _VALUED.match(cells.get("refdes", "")):
-        return ""
-    value = cells.get("value", "")
-    marks = [value] if are_values and _MARK.fullmatch(value) else []
-    return next(chain(marks, filter(_NC.fullmatch, remarks)), "")
-
-
-def _notes(other: Iterable[str], blank: Iterable[int]) -> Iterator[str]:
-    """Yield sentences on words in a column as Fitted that are no answer, and on lines that have none, if any."""
-    if few := list_few((f"'{word}'" for word in other), _MOST_TOLD):
-        yield f"words in a column such as Fitted that leave no part out: {few}"
-    if few := list_few((f"line {number}" for number in blank), _MOST_TOLD):
-        yield f"parts without a word in a column such as Fitted, where others have one, count as fitted: {few}"
+    notes = {
+        "words in a column such as Fitted that leave no part out": [f"'{word}'" for word in other],
+        "parts without a word in a column such as Fitted, where others have one, count as fitted": [
+            f"line {number}" for number in blank if says_yes and not says_no
+        ],
+    }
+    told = tuple(f"{what}: {list_few(few, _MOST_TOLD)}" for what, few in notes.items() if few)
+    return Fitting(out, frozenset(said), asked, told)
 
 
 def _word(cell: str) -> str:
@@ -227,23 +216,18 @@ def _is_answer(fitted: str) -> bool:
     return bool(fitted) and (fitted in known or is_short or is_other or bool(re.fullmatch(r"\d+(?:[.,]0+)?", fitted)))
 
 
-def _is_left_out(cells: Mapping[str, str], row: Iterable[str]) -> bool:
+def _is_left_out(row: Row) -> bool:
     """Tell whether a row leaves its part out: by its cells by field, or by one of all its cells, which says only so."""
-    fitted = cells.get("fitted", "")
-    said = (fitted, *(cells.get(field, "") for field in ("left_out", "value", "config")))
-    return (
-        _NONE.match(cells.get("quantity", "")) is not None
-        or _word(cells.get("left_out", "")) in (*_YES, *_OUT)
-        or _word(fitted) in (*_NO, *_OUT)
-        or any(map(says_so, said))
-        or any(says_so(cell, alone=True) for cell in row)
+    fitted, left_out, value, config, quantity = (
+        row.cells.get(field, "") for field in ("fitted", "left_out", "value", "config", "quantity")
     )
-
-
-def _have_values(values: Iterable[str]) -> bool:
-    """Tell whether most cells of a column of values hold one, and no mark as NC."""
-    filled = [*filter(None, values)]
-    return 2 * sum(_MARK.fullmatch(value) is not None for value in filled) < len(filled)
+    return (
+        _NONE.match(quantity) is not None
+        or _word(left_out) in (*_YES, *_OUT)
+        or _word(fitted) in (*_NO, *_OUT)
+        or any(map(says_so, (fitted, left_out, value, config)))
+        or any(says_so(cell, alone=True) for cell in row.all_cells)
+    )
 
 
 def says_so(text: str, *, alone: bool = False) -> bool:
