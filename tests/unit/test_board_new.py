@@ -487,6 +487,11 @@ def test_without_marks_a_picture_that_agrees_little_may_show_another_board(
     assert (board.doubt == "") == is_sure
 
 
+def test_a_picture_of_one_grey_shows_no_board() -> None:
+    drawing = BoardDrawing((np.array([(1.0, 1.0), (3.0, 1.0), (3.0, 2.0)]),), (), (0.0, 0.0, 12.0, 8.0), False)
+    assert find_board(np.full((80, 120, 3), 90, np.uint8), drawing, ()) is None
+
+
 @pytest.mark.slow
 def test_the_edges_of_parts_tell_how_a_board_without_marks_lies(call: Call, brought: Brought, folder: Path) -> None:
     rows = (brought.at / "pnp.csv").read_text(encoding="utf-8").splitlines()
@@ -534,6 +539,22 @@ def test_boards_that_lie_both_ways_tell_no_camera(call: Call, folder: Path, monk
 
     assert new(call, "--images", "boards/b.png", "--held", "--to", "one") == 0
     assert abs(read_recipe(folder / "one" / "line7" / "recipe.yaml").camera.turn) == 180
+
+
+@pytest.mark.parametrize(("doubt", "left_out"), [("", ("U1",)), ("is it this board at all?", ())])
+def test_a_part_is_left_out_as_unseen_only_where_it_is_sure_how_the_board_lies(
+    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch, doubt: str, left_out: tuple[str, ...]
+) -> None:
+    def found(pixels: Numbers, *_: object) -> FoundBoard:
+        drawing = BoardDrawing((), (), (0.0, 0.0, 30.0, 20.0), False)
+        pose = Pose(10.0, 0.0, 150.0, 200.0, 1.0)  # U1 lies beside the picture
+        return FoundBoard(MarkMatch((), (), pose.fit(drawing)), 0.2, (160, 400), doubt)
+
+    monkeypatch.setattr(first_board, "find_board", found)
+    cv2.imwrite(str(folder / "a.png"), np.full((400, 160, 3), 50, np.uint8))
+    said = run(call, "line7", "pnp.csv", "--images", "a.png", "--held")
+    assert said.status == 0, said.err
+    assert read_answers(folder / "line7" / "answers.yaml").not_inspected == left_out
 
 
 def test_two_points_that_a_person_shows_tell_how_a_board_lies_that_is_not_seen(call: Call, folder: Path) -> None:

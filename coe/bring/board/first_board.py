@@ -243,12 +243,22 @@ class Making:
             text = draft.text(todo=f"{TODO}: {why}; say how many micrometres a pixel is on it")
             return FirstBoard({**files, self._recipe: text.encode()}, tuple(notes), ())
         measured, more = self._measured(draft, found)
-        return self._drawn(measured, pictures, images, [*notes, *more])
+        is_sure = not any(board.doubt for board in found.values())
+        return self._drawn(measured, pictures, images, [*notes, *more], is_sure=is_sure)
 
     def _drawn(
-        self, draft: RecipeDraft, pictures: dict[Path, DecodedImage], images: Path, notes: list[str]
+        self,
+        draft: RecipeDraft,
+        pictures: dict[Path, DecodedImage],
+        images: Path,
+        notes: list[str],
+        *,
+        is_sure: bool = True,
     ) -> FirstBoard:
-        """Return the board of a draft that is complete, with its overlays."""
+        """Return the board of a draft that is complete, with its overlays.
+
+        Where it is not sure how the board lies, no part is taken for one that pictures do not show.
+        """
         layout, more, pngs = self._layout(draft), list(notes), dict[Path, bytes]()
         more += [
             f"a board that lies {way} would not be noticed; name a landmark in the recipe" for way in blind_to(layout)
@@ -257,7 +267,7 @@ class Making:
         for picture, drawn in overlays.items():
             pngs[self.to / self.name / f"overlay-{picture.stem}.png"] = drawn.file
             more += [f"{picture.name}: {drawn.said}"]
-        outside = [drawn.outside for drawn in overlays.values() if drawn.outside is not None]
+        outside = [drawn.outside for drawn in overlays.values() if is_sure and drawn.outside is not None]
         if unseen := sorted(frozenset.intersection(*outside)) if outside else []:
             draft = replace(draft, plan=replace(draft.plan, unseen=tuple(unseen)))
         files = {**self._files(draft.plan), self._recipe: draft.text().encode(), **pngs}

@@ -105,8 +105,8 @@ def agreement(edges: PictureEdges, drawing: BoardDrawing, fit: Fit) -> float:
     inside = np.zeros(edges.picture.shape, np.uint8)
     cv2.fillPoly(inside, [np.round(corners).astype(np.int32)], 1)
     here = inside > 0
-    if here.sum() < 100:
-        return -1.0
+    if here.sum() < 100 or not np.ptp(edges.picture[here]) or not np.ptp(drawn[here]):
+        return -1.0  # a picture of one grey has no edges
     return float(np.corrcoef(edges.picture[here], drawn[here])[0, 1])
 
 
@@ -159,7 +159,8 @@ def _best_place(edges: PictureEdges, drawing: BoardDrawing, scale: float, turn_d
     # Held against all edges of the picture: a small board that explains few of them is less likely than a large one.
     scores = cv2.matchTemplate(wide, template, cv2.TM_CCOEFF)
     _, score, _, (x, y) = cv2.minMaxLoc(scores)
-    score /= float(np.linalg.norm(template - template.mean()) * np.linalg.norm(edges.picture - edges.picture.mean()))
+    most = float(np.linalg.norm(template - template.mean()) * np.linalg.norm(edges.picture - edges.picture.mean()))
+    score = score / most if most else -1.0
     place = np.array([x + reach[0] - pad_x, y + reach[1] - pad_y]) + 0.0
     at = (place + 0.5) / edges.scale - 0.5
     return Pose(scale / edges.scale, turn_deg, float(at[0]), float(at[1]), float(score))
