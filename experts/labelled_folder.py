@@ -78,9 +78,10 @@ def _parts(expert: Expert, plan: TrainingPlan) -> dict[Purpose, dict[str, list[P
 
 def _rows(expert: Expert, plan: TrainingPlan, *, good_only: bool = False) -> Sequence[Photograph]:
     """Return the photographs of a plan; without any, those in its folder, by the labels of the expert alone."""
+    components = plan.references if good_only else ()
     if plan.photographs is not None:
         return plan.photographs
-    return labelled.of_expert(plan.data, expert, good_only=good_only, components=plan.references if good_only else ())
+    return labelled.of_expert(plan.data, expert, good_only=good_only, components=components)
 
 
 def _listed(root: Path, found: Sequence[Photograph], expert: Expert) -> dict[str, list[Path]]:
@@ -102,12 +103,8 @@ def _loaded(
     images, labels = [], []
     for place, label in enumerate(expert.labels):
         for path in listed.get(label, []):
-            try:
-                pixels = decode(path, bits=plan.bits)
-                images.append(torch.from_numpy(kind.preprocess(pixels, expert).pixels))
-            except ImageError as error:
-                raise ConfigError(f"'{path}' {error}; remove it or save it again") from error
-            taken.add(path, pixels, part, label)
+            shown = pixels(path, plan, taken, part, label)
+            images.append(torch.from_numpy(kind.preprocess(shown, expert).pixels))
             labels.append(place)
     size = expert.input_size
     stacked = torch.stack(images) if images else torch.zeros(0, 3, size, size, dtype=torch.uint8)
@@ -138,11 +135,13 @@ def bad_pictures(expert: Expert, plan: TrainingPlan) -> list[Path]:
     return sorted(one.path for one in _rows(expert, plan, good_only=True) if not one.good)
 
 
-def pixels(path: Path, plan: TrainingPlan, taken: TakenPictures, part: Purpose = Purpose.LEARN) -> Image:
+def pixels(
+    path: Path, plan: TrainingPlan, taken: TakenPictures, part: Purpose = Purpose.LEARN, label: str = ""
+) -> Image:
     """Return a picture, (H, W, 3) uint8 RGB, and note it; raises ConfigError if it cannot be read."""
     try:
         image = decode(path, bits=plan.bits)
     except ImageError as error:
-        raise ConfigError(f"'{path}' {error}; remove it from the folder") from error
-    taken.add(path, image, part)
+        raise ConfigError(f"'{path}' {error}; remove it or save it again") from error
+    taken.add(path, image, part, label)
     return image

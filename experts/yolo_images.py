@@ -40,7 +40,7 @@ def read(expert: Expert, plan: TrainingPlan) -> list[Photograph]:
             f"data set '{plan.data}' has the labels {list(names)}, expert '{expert.id}' has {list(expert.labels)}; "
             "they must be the same in the same order"
         )
-    root = root_of(plan.data)
+    root = data_set.root_of(plan.data)
     choosing = next((raw[name] for name in TO_CHOOSE if raw.get(name)), None)
     entries = zip(Purpose, (raw["train"], choosing, raw.get("test")), strict=True)
     given = {purpose: {"": images_of(root, entry, plan.data)} for purpose, entry in entries if entry}
@@ -54,16 +54,8 @@ def read(expert: Expert, plan: TrainingPlan) -> list[Photograph]:
     ]
 
 
-def root_of(source: Path) -> Path:
-    """Return the folder in which the images of a data set lie, unless a list names others; raises ConfigError."""
-    return (source.parent / str(data_set.read(source).get("path") or ".")).resolve()
-
-
 def prove(images: Sequence[Photograph], plan: TrainingPlan) -> TakenPictures:
-    """Return what is taken; raises ConfigError for the first image that is not whole.
-
-    ultralytics would learn its grey part, or skip it.
-    """
+    """Return what is taken; raises ConfigError for the first image that is not whole: ultralytics would learn it."""
 
     def proved(path: Path) -> PictureDigests:
         try:
@@ -71,7 +63,7 @@ def prove(images: Sequence[Photograph], plan: TrainingPlan) -> TakenPictures:
         except ImageError as error:
             raise ConfigError(f"'{path}' {error}; remove it or save it again with 8 bits a channel") from error
 
-    taken = TakenPictures(root_of(plan.data))
+    taken = TakenPictures(data_set.root_of(plan.data))
     with ThreadPoolExecutor(usable_cores()) as pool:
         try:
             for one, digests in zip(images, pool.map(proved, [one.path for one in images]), strict=True):

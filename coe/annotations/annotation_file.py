@@ -20,23 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from coe.annotations.marked import Findings, MarkedBox, MarkedSet, PictureIndex, around, turned
+from coe.annotations.marked import Findings, MarkedBox, MarkedSet, PictureIndex, turned
 from coe.errors import ConfigError, first_line, list_few
 from coe.helpers.spelling import composed
 from coe.pictures.formats import EXTENSIONS
 from coe.pictures.label_folders import spelling
 
-_KNOWN = "give COCO JSON, Pascal VOC XML (a file, or a folder of them) or a folder of masks"
-_OTHERS = (
-    (r'"_via_|"regions":|file_attributes,region_count,', "VIA", "choose Annotation, Export (COCO format) there"),
-    (r'"shapes":', "LabelMe", "the program `labelme2coco FOLDER` makes COCO JSON of such files"),
-    (r"<annotations\b", "CVAT", "export COCO 1.0 or PASCAL VOC 1.1 there"),
-    (r'json\n\[.*?"(annotations|annotator)":', "Label Studio", "export COCO or Pascal VOC XML there"),
-    (r"^\.(txt|ya?ml)", "a YOLO data set", "`coe-experts train --data` takes its YAML as it is"),
-    (r"^\.(csv|tsv|xlsx|json|ndjson|xml|tfrecord|record)\n", "another program", "export COCO or Pascal VOC there"),
+_KNOWN = (
+    "give COCO JSON, Pascal VOC XML (a file, or a folder of them) or a folder of masks: VIA, CVAT and Label Studio "
+    "export COCO, `labelme2coco FOLDER` makes it of LabelMe, and `coe-experts train --data` takes a YOLO data set"
 )
-"""How the ending of a file that is not read, and its text, look; what it is of; and what to do."""
-_LOOKED_AT = 1 << 16
 ENDINGS = ("_mask", "-mask", ".mask", "_gt")
 """What may stand behind the name of a picture in that of its mask."""
 LOSSLESS = {".png", ".bmp", ".tif", ".tiff"}
@@ -54,8 +47,8 @@ class ReadingChoices:
 def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings) -> tuple[str, MarkedSet]:
     """Read annotations of the pictures in `images`; return the form's name, and labels with pictures.
 
-    Pictures that `source` does not name are left out and counted, or good ones with `unmarked_good`. Raises ConfigError
-    with all faults at once.
+    Pictures that `source` does not name are left out, or good ones with `unmarked_good`. Raises ConfigError with all
+    faults at once.
     """
     files = [path for path in sorted(source.rglob("*")) if path.is_file()] if source.is_dir() else [source]
     texts = [path for path in files if path == source or path.suffix.lower() in (".xml", ".json")]
@@ -65,12 +58,8 @@ def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings
     whole = contents.get(source)
     if not each and not drawn and not isinstance(whole, dict):
         findings.refuse(source)
-        named = next(
-            (f"COCO JSON; give {path} itself" for path, content in contents.items() if content is not None), ""
-        )
-        unread = map(_other_form, (path for path in files if path.suffix.lower() not in EXTENSIONS))
-        named = named or next(filter(None, unread), "no annotations that are read")
-        raise ConfigError(f"{source} is, or holds, {named}; or {_KNOWN}. `coe-experts train` takes a YOLO data set")
+        coco = [f"COCO JSON; give {path} itself" for path, content in contents.items() if content is not None]
+        raise ConfigError(f"{source} is, or holds, {coco[0] if coco else 'no annotations that are read'}; {_KNOWN}")
     if each and drawn:
         raise ConfigError(
             f"{source} holds {len(drawn)} masks or pictures, and {len(each)} files of Pascal VOC; give a folder of one "
@@ -106,10 +95,7 @@ def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings
 
 
 def _content(path: Path, findings: Findings) -> xml.Element | dict[str, Any] | None:
-    """Return what a file of Pascal VOC or COCO holds; None for another one.
-
-    A file that cannot be read is a fault: without it, its picture would count as one that nobody marked.
-    """
+    """Return what a file of Pascal VOC or COCO holds; None for another one. One that cannot be read is a fault."""
     try:
         raw = path.read_bytes()
         start = raw.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
@@ -125,17 +111,6 @@ def _content(path: Path, findings: Findings) -> xml.Element | dict[str, Any] | N
         return None
     is_coco = isinstance(content, dict) and all(isinstance(content.get(key), list) for key in ("images", "annotations"))
     return content if is_coco else None
-
-
-def _other_form(path: Path) -> str:
-    """Return what a file is that is not read, and what to do; "" if nobody knows."""
-    try:
-        with path.open("rb") as file:
-            text = file.read(_LOOKED_AT).removeprefix(b"\xef\xbb\xbf").lstrip().decode(errors="replace")
-    except OSError:
-        return ""
-    looks = f"{path.suffix.lower()}\n{text}"
-    return next((f"a file of {name}; {way}" for form, name, way in _OTHERS if re.search(form, looks, re.S)), "")
 
 
 def _wanted(labels: tuple[str, ...], index: PictureIndex, findings: Findings) -> tuple[str, ...]:
@@ -219,7 +194,8 @@ def _coco_box(entry: dict[str, Any], label: str, where: str) -> MarkedBox | None
             degrees = float(turn) if isinstance(turn, int | float) and turn is not True else 0.0
             return turned(MarkedBox(label, left, top, left + width, top + height, where), degrees)
         rings = [list(map(float, ring)) for ring in entry["segmentation"]]
-        return around([point for ring in rings for point in zip(ring[::2], ring[1::2], strict=True)], label, where)
+        xs, ys = zip(*(point for ring in rings for point in zip(ring[::2], ring[1::2], strict=True)), strict=True)
+        return MarkedBox(label, min(xs), min(ys), max(xs), max(ys), where)
     except (KeyError, TypeError, ValueError):
         return None
 

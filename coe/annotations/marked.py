@@ -72,12 +72,6 @@ class Findings:
             raise ConfigError(f"{source}: nothing was written; " + " | ".join(lines))
 
 
-def around(points: Sequence[tuple[float, float]], label: str, where: str) -> MarkedBox:
-    """Return the upright box around some points (x, y), in pixels."""
-    xs, ys = [x for x, _ in points], [y for _, y in points]
-    return MarkedBox(label, min(xs), min(ys), max(xs), max(ys), where)
-
-
 def turned(box: MarkedBox, degrees: float) -> MarkedBox:
     """Return the upright box around a box that is turned about its middle; one without area stays as it is."""
     wide, high = box.right - box.left, box.bottom - box.top

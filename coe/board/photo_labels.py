@@ -7,7 +7,7 @@ label of an expert that follows is the label that leads to it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from coe.board.rules import Rules
@@ -70,21 +70,20 @@ def of_component(component: Component, experts: Mapping[str, Expert], word: str)
 
     Raises ConfigError for a name that is no label, and for a word for good or bad that may mean several labels.
     """
-    steps = _steps_of(component)
-    word = composed(word)
+    steps, word = _steps_of(component), composed(word)
     if saying := [id for id in steps if word in experts[id].labels]:
         return _with_those_before(steps, dict.fromkeys(saying, word))
     answers = {id: Answers.of_steps(own, experts[id]) for id, own in steps.items()}
     if names_faults(component, experts) and letters(word) not in GOOD and not is_undecided(word):
         return {id: own.bad[0] for id, own in answers.items()}
-    if letters(word) not in GOOD | BAD:
-        known = {label for id in steps for label in experts[id].labels}
-        raise ConfigError(f"'{component.name}': '{word}' is no label{did_you_mean(word, {*known, 'good', 'bad'})}")
     try:
         if letters(word) in GOOD:
             return {id: own.of_word(word) for id, own in answers.items()}
-        against = {id: own for id, own in answers.items() if own.bad}
-        together = Answers((), tuple(answer for own in against.values() for answer in own.bad))
+        if letters(word) not in BAD:
+            known = {"good", "bad", *(label for id in steps for label in experts[id].labels)}
+            raise ConfigError(f"'{word}' is no label{did_you_mean(word, known)}")
+        against = {id: own.bad for id, own in answers.items() if own.bad}
+        together = Answers((), tuple(answer for bad in against.values() for answer in bad))
         return _with_those_before(steps, dict.fromkeys(against, together.of_word(word)))
     except ConfigError as error:
         raise ConfigError(f"'{component.name}': {error}") from error
@@ -103,14 +102,14 @@ def is_good(board: Rules, component: str, label: str) -> bool:
     Raises ConfigError for a name that says nothing.
     """
     shown = board.components[component]
-    known = labels_of([shown])
+    known, steps = labels_of([shown]), {step.expert: step for step in shown.root.walk()}
     for word in label.split("/") if label else ():
-        if word in known or letters(word) not in GOOD | BAD:
-            steps = {step.expert: step for step in shown.root.walk()}
-            truths = of_component(shown, board.experts, word)
-            if any(Answers.of_steps([steps[id]], board.experts[id]).bad.count(truth) for id, truth in truths.items()):
+        if word not in known and letters(word) in GOOD | BAD:
+            if letters(word) in BAD:
                 return False
-        elif letters(word) in BAD:
+            continue
+        truths = of_component(shown, board.experts, word)
+        if any(truth in Answers.of_steps([steps[id]], board.experts[id]).bad for id, truth in truths.items()):
             return False
     return True
 
@@ -118,17 +117,12 @@ def is_good(board: Rules, component: str, label: str) -> bool:
 def _with_those_before(steps: Mapping[str, Sequence[Step]], truths: dict[str, str]) -> dict[str, str]:
     """Return true labels with those of the experts before, whose one label leads to experts with a true label."""
     while True:
-        led = {
-            id: next(iter(leading))
-            for id, own in steps.items()
-            if id not in truths and len(leading := {label for step in own for label in _leading(step, truths)}) == 1
-        }
+        leading: dict[str, set[str]] = {}
+        for id, step in ((id, step) for id, own in steps.items() if id not in truths for step in own):
+            for label, outcome in step.outcomes.items():
+                if isinstance(outcome, tuple) and any(following.expert in truths for following in outcome):
+                    leading.setdefault(id, set()).add(label)
+        led = {id: labels.pop() for id, labels in leading.items() if len(labels) == 1}
         if not led:
             return truths
         truths = truths | led
-
-
-def _leading(step: Step, truths: Collection[str]) -> Iterator[str]:
-    for label, outcome in step.outcomes.items():
-        if isinstance(outcome, tuple) and any(following.expert in truths for following in outcome):
-            yield label

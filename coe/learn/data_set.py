@@ -23,10 +23,10 @@ def labels(data: Path, *, good_only: bool = False) -> tuple[str, ...]:
         return names(read(data), data)
     with readable(data):
         root = data / "train" if (data / "train").is_dir() else data
-        paths = sorted(path for path in root.iterdir() if not path.name.startswith("."))
-        if broken := [path for path in paths if path.is_symlink() and not path.exists()]:
-            raise ConfigError(f"{broken[0]}: this link leads nowhere; mend it or remove it")
-        found = tuple(composed(path.name) for path in paths if path.is_dir())
+        paths = [path for path in sorted(root.iterdir()) if not path.name.startswith(".")]
+    if broken := [path for path in paths if path.is_symlink() and not path.exists()]:
+        raise ConfigError(f"{broken[0]}: this link leads nowhere; mend it or remove it")
+    found = tuple(composed(path.name) for path in paths if path.is_dir())
     return tuple(label for label in found if letters(label) not in GOOD) or (STRANGE,) if good_only and found else found
 
 
@@ -64,14 +64,17 @@ def names(data: Mapping[str, Any], path: Path) -> tuple[str, ...]:
     return tuple(map(composed, labels))
 
 
+def root_of(data: Path) -> Path:
+    """Return the folder in which the images of a YOLO data set lie, unless a list names others; raises ConfigError."""
+    return (data.parent / str(read(data).get("path") or ".")).resolve()
+
+
 def samples_of(data: Path) -> tuple[list[Path], str]:
     """Return the images of a data set, only the held-out ones if a folder "val" holds them; and in words which."""
-    # The YAML of a data set may name another folder than its own.
-    root = data if data.is_dir() else data.parent / str(read(data).get("path", ""))
+    root = data if data.is_dir() else root_of(data)  # it may be another folder than that of the YAML
     files = [entry.path for entry in folder.walk(root) if entry.kind is folder.EntryKind.FILE] if root.is_dir() else []
-    pictures = sorted(path for path in files if path.suffix.lower() in EXTENSIONS)
-    places = {path: path.relative_to(root).parts for path in pictures}
+    places = {path: path.relative_to(root).parts for path in sorted(files) if path.suffix.lower() in EXTENSIONS}
     is_split = any("train" in place for place in places.values())
     names = {*TO_CHOOSE} if is_split else {"val"}  # a label may be called valid
     held = [path for path, place in places.items() if not names.isdisjoint(place)]
-    return held or pictures, f"the {'held-out ' if held else ''}pictures of its training"
+    return held or [*places], f"the {'held-out ' if held else ''}pictures of its training"

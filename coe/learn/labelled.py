@@ -46,12 +46,10 @@ def digest_of_files(pictures: Iterable[Photograph]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def by_expert(pictures: Iterable[Photograph]) -> dict[str, list[Photograph]]:
+def by_expert(pictures: Sequence[Photograph]) -> dict[str, list[Photograph]]:
     """Return the pictures of each expert."""
-    of_experts: dict[str, list[Photograph]] = {}
-    for picture in pictures:
-        of_experts.setdefault(picture.expert, []).append(picture)
-    return of_experts
+    experts = dict.fromkeys(one.expert for one in pictures)
+    return {expert: [one for one in pictures if one.expert == expert] for expert in experts}
 
 
 def find(

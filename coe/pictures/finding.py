@@ -1,22 +1,20 @@
 """The pictures of a folder as rows (`coe.pictures.photographs`): what names of folders and files say of each.
 
-`find` is for runs. There are three layouts: `<component>/<image>`, also with folders of labels,
-`<serial>/<refdes>__<component>.<ext>`, and a table `images.csv`. An image that fits no layout, or whose names disagree,
-becomes a row with an `error`, so that it gets a result like every other image. So does every file that lies where an
-image belongs and cannot be read, whatever its ending is (`coe.pictures.picture_names`). No image is dropped, and
-nothing is guessed.
+`find` is for runs: `<component>/<image>`, also with folders of labels, `<serial>/<refdes>__<component>.<ext>`, and a
+table `images.csv`. An image that fits no layout, or whose names disagree, becomes a row with an `error`, so that it
+gets a result like every other image. So does every file that lies where an image belongs and cannot be read, whatever
+its ending is (`coe.pictures.picture_names`). No image is dropped, and nothing is guessed.
 
-`labelled` is for whoever learns from photographs, `<component>/<label>/*`, or measures by them. A folder of a label has
-the name of a label, or a usual word for good or bad; what that means for an expert, the rules say
-(`coe.board.photo_labels`). A date says nothing of parts, so such a folder is as good as the one in which it lies.
-Pictures straight in the folder of a component have no label.
+`labelled` is for whoever learns from photographs, `<component>/<label>/*`, or measures by them. What a label means for
+an expert, the rules say (`coe.board.photo_labels`). A date says nothing of parts, so such a folder is as good as the
+one in which it lies. Pictures straight in the folder of a component have no label.
 """
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -53,13 +51,10 @@ _MASKS = "groundtruth"
 def find(source: Path, components: Components | Collection[str]) -> tuple[list[Photograph], list[Skipped]]:
     """Return the images in a folder, a table or a single file, in natural order (R2 before R10).
 
-    The labels of `components` may name folders in theirs, as may words for good and bad, and dates.
-
-    If a folder holds a table `images.csv`, only the images in the table are inspected, each as the component that the
-    table states, whatever the names of folders and files are. Otherwise every file is an image that lies where an image
-    belongs, whatever its ending is, but not notes and tables; see `coe.pictures.picture_names`. Names meet whether they
-    are in NFC or NFD. Raises ConfigError if `source` does not exist, cannot be read or holds no image, and if the table
-    is no file, has no usable header or names an image twice.
+    The labels of `components` may name folders in theirs, as may words for good and bad, and dates. If a folder holds a
+    table `images.csv`, only the images in the table are inspected, each as the component that the table states. Names
+    meet whether they are in NFC or NFD. Raises ConfigError if `source` does not exist, cannot be read or holds no
+    image, and if the table is no file, has no usable header or names an image twice.
     """
     known = components if isinstance(components, Components) else Components(components)
     items: list[Photograph]
@@ -188,24 +183,19 @@ def _is_image(item: Photograph, entry: FolderEntry, parent: PurePosixPath) -> bo
     )
 
 
-def _told_apart(items: Iterable[Photograph]) -> Iterator[Photograph]:
+def _told_apart(items: Sequence[Photograph]) -> Iterator[Photograph]:
     """Give images an error whose names are one name in NFC: they look the same, and nobody could tell their results."""
     names: dict[str, list[str]] = defaultdict(list)
-    items = list(items)
     for item in items:
         names[composed(item.name)].append(item.name)
     for item in items:
         same = names[composed(item.name)]
-        if len(same) > 1:
-            reason = f"has a name that is there in two spellings, {' and '.join(map(ascii, same))}; rename one of them"
-            yield replace(item, failure=Failure(FailureKind.IMAGE, reason))
-        else:
-            yield item
+        reason = f"has a name that is there in two spellings, {' and '.join(map(ascii, same))}; rename one of them"
+        yield item if len(same) == 1 else replace(item, failure=Failure(FailureKind.IMAGE, reason))
 
 
-def _on_boards(items: Iterable[Photograph]) -> Iterator[Photograph]:
+def _on_boards(items: Sequence[Photograph]) -> Iterator[Photograph]:
     """Give images without serial and component to the board in whose folder they lie: it is not OK without them."""
-    items = list(items)
     serials = {item.serial for item in items if item.serial}
     for item in items:
         parent, mark, _ = composed(item.name).partition("/")
@@ -215,36 +205,39 @@ def _on_boards(items: Iterable[Photograph]) -> Iterator[Photograph]:
 
 def _place(path: Path, inside: PurePosixPath, folder: Path, known: Components) -> Photograph:
     """Return the item of an image by its name; `inside` is its path relative to `folder`, which is absolute."""
-    name, own = printable(str(inside)), composed(folder.name)
-    of_label = [composed(part) for part in inside.parts[:-1]]
-    if len(of_label) > 1 and of_label[0] in known:
-        own = of_label.pop(0)
-    if own in known and known.say_label(own, of_label):
-        label = "/".join(words(of_label, known.labels))
-        return replace(_place(path, PurePosixPath(own, inside.name), folder, known), name=name, label=label)
-    if len(inside.parts) > 2:
+    own, folders = composed(folder.name), [composed(part) for part in inside.parts[:-1]]
+    if len(folders) > 1 and folders[0] in known:
+        own, *folders = folders
+    label = ""
+    if own in known and known.say_label(own, folders):
+        label, folders = "/".join(words(folders, known.labels)), [own]
+    elif len(inside.parts) > 2:
         # cookie/good/a.png, as <component>/<label>/<image>, is of a component that the board lacks.
-        is_labelled = len(of_label) == 2 and "__" not in inside.name and of_label[1] not in known
-        reason = known.unknown(of_label[0]) if is_labelled else "lies too deep in the folder"
-        return Photograph(path, "", name=name, failure=_unclear(f"{reason}; {LAYOUTS}"))
-    parent = composed(inside.parts[0] if len(inside.parts) == 2 else folder.name)
+        is_labelled = len(folders) == 2 and "__" not in inside.name and folders[1] not in known
+        reason = known.unknown(folders[0]) if is_labelled else "lies too deep in the folder"
+        return _unclear(path, f"{reason}; {LAYOUTS}")
+    parent = folders[0] if folders else own
     refdes, mark, component = composed(_named(inside.name, known)).partition("__")
+    of_folder, stated = known.spelt(parent), known.spelt(component)
     if parent in known:
-        stated = _stated(component, known)
-        failure = None if stated in (None, parent) else _two_names(parent, str(stated))
-        # We do not guess which of two names is right: the image counts for neither component.
-        return Photograph(path, "" if failure else parent, name=name, failure=failure)
-    serial = printable(parent)
-    component_of_folder, stated = known.spelt(parent), known.spelt(component)
-    if component_of_folder is not None and stated not in (None, component_of_folder):
-        # c0/R1__C5: a serial hardly has the name of a component.
-        return Photograph(path, "", name=name, failure=_two_names(parent, str(stated)))
+        # In the folder of a component names are free, and most state no component; R1__C5 and R1__C5__2 do.
+        stated = next(filter(None, map(known.spelt, (component, *component.split("__")))), None)
+    if stated not in (None, of_folder) and of_folder is not None:
+        # We do not guess which of two names is right: the image counts for neither component. A serial hardly has the
+        # name of a component, as in c0/R1__C5.
+        return _unclear(
+            path,
+            f"its folder says component '{parent}' and its name says '{stated}'; rename one of them, or list the image "
+            f"in a table {TABLE}",
+        )
+    if parent in known:
+        return Photograph(path, parent, label=label)
+    serial, refdes, component = printable(parent), printable(refdes), printable(component)
     if not mark:
-        reason = f"its folder '{serial}' is not a component of the board{known.hint(parent) or '; ' + LAYOUTS}"
-        return Photograph(path, "", name=name, failure=_unclear(reason))
-    refdes, component = printable(refdes), printable(component)
-    failure = None if component in known else _unclear(known.unknown(component))
-    return Photograph(path, component, serial, refdes, name, failure)
+        hint = known.hint(parent) or f"; {LAYOUTS}"
+        return _unclear(path, f"its folder '{serial}' is not a component of the board{hint}")
+    failure = None if component in known else Failure(FailureKind.RULES, known.unknown(component))
+    return Photograph(path, component, serial, refdes, failure=failure)
 
 
 def _named(name: str, known: Components) -> str:
@@ -255,36 +248,19 @@ def _named(name: str, known: Components) -> str:
     )
 
 
-def _stated(after_mark: str, known: Components) -> str | None:
-    """Return the component that a file name states after `__`, as `R1__C5` or `R1__C5__2` do; None if there is none."""
-    # In the folder of a component the names are free, and most state no component.
-    for text in (after_mark, *after_mark.split("__")):
-        if (component := known.spelt(text)) is not None:
-            return component
-    return None
-
-
-def _unclear(reason: str) -> Failure:
-    return Failure(FailureKind.RULES, reason)
-
-
-def _two_names(folder: str, stated: str) -> Failure:
-    return _unclear(
-        f"its folder says component '{folder}' and its name says '{stated}'; rename one of them, or list the image in "
-        f"a table {TABLE}"
-    )
+def _unclear(path: Path, reason: str) -> Photograph:
+    return Photograph(path, failure=Failure(FailureKind.RULES, reason))
 
 
 # Photographs with labels
 
 
-def expect_decided(root: Path, found: Iterable[Photograph]) -> None:
+def expect_decided(root: Path, found: Sequence[Photograph]) -> None:
     """Raise ConfigError with the folders that lie where those of labels do, and are undecided, or called nearly alike.
 
-    Folders of labels in the place of those of components are refused.
-    So is `none`: before a board says what a detector answers, it may as well mean that the part is missing.
+    Folders of labels in the place of those of components are refused. So is `none`: before a board says what a detector
+    answers, it may as well mean that the part is missing.
     """
-    found = list(found)
     said = sorted({one.component for one in found if letters(one.component) in GOOD | BAD})
     if said and not any(one.label for one in found):
         raise ConfigError(
@@ -299,11 +275,12 @@ def expect_decided(root: Path, found: Iterable[Photograph]) -> None:
                 f"{root}: '{former}' and '{one.label}' of {one.component or 'one component'} are one label in two "
                 "spellings; put their pictures into one folder"
             )
-    open_ = (one for one in found if one.label and (is_undecided(one.label) or letters(one.label) == NOTHING))
-    if undecided := sorted({one.folder for one in open_}):
+    labelled = (one for one in found if one.label)
+    undecided = {one.folder for one in labelled if is_undecided(one.label) or letters(one.label) == NOTHING}
+    if undecided:
         raise ConfigError(
-            f"{root}: {', '.join(undecided)}: is that good or bad? Sort these pictures into folders of labels, rename "
-            "a folder after what is wrong with its parts, or take them out"
+            f"{root}: {', '.join(sorted(undecided))}: is that good or bad? Sort these pictures into folders of labels, "
+            "rename a folder after what is wrong with its parts, or take them out"
         )
 
 

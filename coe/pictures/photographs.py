@@ -316,10 +316,8 @@ def of_purpose(folder: Path, pictures: Sequence[Photograph], purpose: Purpose) -
 
 def by_purpose(pictures: Iterable[Photograph]) -> dict[Purpose, list[Photograph]]:
     """Return pictures by what they are for; those of which nobody says it are to learn from."""
-    found: dict[Purpose, list[Photograph]] = {purpose: [] for purpose in Purpose}
-    for one in pictures:
-        found[one.purpose or Purpose.LEARN].append(one)
-    return found
+    rows = list(pictures)
+    return {purpose: [one for one in rows if (one.purpose or Purpose.LEARN) is purpose] for purpose in Purpose}
 
 
 def learned_among(folder: Path, pictures: Sequence[Photograph]) -> tuple[str, ...]:
