@@ -215,14 +215,29 @@ SIZES = {
     "MSOP-10-3x3": (5.1, 3.0),
     "PinHeader_1x04_P2.54mm_Vertical": (2.54, 17.78),  # around its first pin
     "PinSocket_2x14_P2.54mm": (7.62, 68.58),
+    "HVSSOP-10-1EP_3x3mm_P0.5mm_EP1.57x1.88mm": (5.1, 3.0),
+    "SC-74-6_1.5x2.9mm_P0.95mm": (3.0, 3.1),
+    "6-0805_N": (2.0, 1.25),
 }
+# of KiCad's libraries: the place is a pin, or the numbers are no sides of the body
+NO_SIZES = [
+    "PinHeader_1x02_P2.54mm_Horizontal",
+    "PinHeader_2x05_P1.27mm_Vertical_SMD",
+    "PinSocket_1x06_P1.27mm_Vertical",
+    "SIP-9_22.3x3mm_P2.54mm",
+    "BatteryHolder_Keystone_103_1x20mm",
+    "Fuseholder_Cylinder-5x20mm_EATON_H15-V-1_Vertical_Closed",
+    "Transformer_Breve_TEZ-28x33",
+    "Relay_1P1T_NO_10x24x18.8mm_Panasonic_ADW11xxxxW_THT",
+    "Molex_Micro-Fit_3.0_43045-1210_2x06-1MP_P3.00mm_Horizontal",
+]
 
 
 @pytest.mark.parametrize("package", SIZES)
 def test_the_size_is_in_the_name(package):
     size = size_of(package)
     assert (size.width_mm, size.height_mm) == SIZES[package]
-    for without in ("", "JST_XH_1x04", "MountingHole_3.2mm_M3", "X1", "2x14", "HDR2x4"):
+    for without in ("", "JST_XH_1x04", "MountingHole_3.2mm_M3", "X1", "2x14", "HDR2x4", *NO_SIZES):
         assert size_of(without) is None
 
 

@@ -26,6 +26,8 @@ LIBRARY = "package_sizes.yaml"
 """The name of the file with sizes, of ours and of a user."""
 _NEEDS = "a list `sizes` of entries {package: NAME, size: [width, height]}"
 
+_PINNED = "SIP|Pin|Relay|Battery|Fuseholder|Choke|Transformer|Heatsink|MountingHole"
+"""Families of KiCad whose place is a pin, or whose numbers are not those of the body."""
 _MM, _MORE = r"\d+(?:\.\d+)?", r"\d?(?:\.\d+)?"
 Length = Annotated[float, Field(gt=0, le=500, allow_inf_nan=False)]
 
@@ -83,7 +85,7 @@ _INCH_CHIPS = {
     **{"1206": (3.2, 1.6), "1210": (3.2, 2.5), "1806": (4.5, 1.6), "1812": (4.5, 3.2), "2010": (5.0, 2.5)},
     **{"2220": (5.7, 5.0), "2512": (6.3, 3.2)},
 }
-_LEADS = (("msop|vssop", 2.1), ("tssop|htssop", 2.2), ("ssop|qsop", 2.7), ("soj", 1.0), ("so|soic|sop|hsop", 2.2))
+_LEADS = (("h?msop|h?vssop", 2.1), ("tssop|htssop", 2.2), ("ssop|qsop", 2.7), ("soj", 1.0), ("so|soic|sop|hsop", 2.2))
 """By how many mm the leads of a family reach over the body, both sides together."""
 _SLIMMEST = 3.0
 _WIDE_MM = 7.0
@@ -106,7 +108,10 @@ def _bare(match: re.Match[str]) -> tuple[float, float] | None:
 
 
 def _header(match: re.Match[str]) -> tuple[float, float]:
-    """Return the size of KiCad's `PinHeader_ROWSxPINS_Ppitch`, around its first pin."""
+    """Return the size of KiCad's `PinHeader_ROWSxPINS_Ppitch`, around its first pin.
+
+    Pins that lie reach far to one side, and those of SMD have another place and pads: their names tell no size.
+    """
     across, along = (float(match[at]) for at in (1, 2))
     return (2 * across - 1) * float(match[3]), (2 * along - 1) * float(match[3])
 
@@ -143,13 +148,13 @@ _WAYS: tuple[tuple[str, Callable[[re.Match[str]], tuple[float, float] | None]], 
         lambda chip: (float(chip[1]) / 10, float(chip[2]) / 10),
     ),
     (rf"^(.*?)[_-]L({_MM})-W({_MM})(?:.*?-P({_MM}))?(?:.*?-LS({_MM}))?(?:.*?-([TB])[LR]\b)?", _of_easyeda),
-    (r"^([A-Za-z]+)[^x]*?[_-](\d+(?:\.\d+)?)x(\d+(?:\.\d+)?)(?:x\d+(?:\.\d+)?)?mm", _body),
-    (rf"^Pin(?:Header|Socket)_(\d)x(\d+)_P({_MM})mm", _header),
+    (rf"^(?!{_PINNED})([A-Za-z]+)[^x]*?[_-](\d+(?:\.\d+)?)x(\d+(?:\.\d+)?)(?:x\d+(?:\.\d+)?)?mm", _body),
+    (rf"^Pin(?:Header|Socket(?=_\d+x\d+_P2))_(\d)x(\d+)_P({_MM})mm(?!.*(?:Horizontal|SMD))", _header),
     (
-        rf"^(?!.*(?:header|hdr|socket|conn|jst|pin|dip))([A-Za-z]*)(?:.*[_-])?(?<![\d.])([1-9]{_MORE})x([1-9]{_MORE})(?:x{_MM})?$",
+        rf"^(?!.*(?:header|hdr|socket|conn|jst|pin|dip|transformer))([A-Za-z]*)(?:.*[_-])?(?<![\d.])([1-9]{_MORE})x([1-9]{_MORE})(?:x{_MM})?$",
         _bare,
     ),
-    (rf"(?<!\d)({'|'.join(_INCH_CHIPS)})(?!\d)", lambda chip: _INCH_CHIPS[chip[1]]),
+    (rf"(?<!\d)(?<!\d\d-)({'|'.join(_INCH_CHIPS)})(?!\d)", lambda chip: _INCH_CHIPS[chip[1]]),
 )
 """Patterns of names, the surest first, each with the size that its match tells."""
 
