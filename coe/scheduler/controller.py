@@ -142,7 +142,7 @@ class Controller:
                 self._take_in(part, now)
             self._hurry(now)
             if not self._stopped:
-                self._residency.issue()
+                self._residency.issue(now)
                 self._dispatcher.dispatch(now)
         except BaseException as error:
             self._settle(parts, now)
@@ -175,7 +175,7 @@ class Controller:
             case RunFailed():
                 self._run_failed(event, now)
             case Fetched():
-                self._residency.fetched(event.pool, event.expert)
+                self._residency.fetched(event.pool, event.expert, now)
             case Loaded():
                 self._residency.loaded(event.pool, event.expert)
                 self._broken.loaded(event.expert)

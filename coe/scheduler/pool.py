@@ -23,6 +23,7 @@ proves all counts from the entries.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -79,11 +80,12 @@ class PoolWatcher(Protocol):
 
 @dataclass(slots=True)
 class _Entry:
-    """`source` is the tier in which the weights of an expert on its way lie now."""
+    """`source` is the tier in which the weights of an expert on its way lie now; they move since `since_s`."""
 
     bytes: int
     why: Why
     source: Tier
+    since_s: float = math.inf
     state: State = State.PLANNED
     pins: int = 0
     used: bool = False
@@ -177,6 +179,14 @@ class ModelPool:
     def untried(self) -> tuple[str, ...]:
         """Return the experts here that came on demand and have not run yet, the first to come first."""
         return tuple(self._untried)
+
+    def source(self, expert: str) -> Tier:
+        """Return the tier in which the weights of an expert on its way lie."""
+        return self._entries[expert].source
+
+    def moves_for_s(self, expert: str, now: float) -> float:
+        """Return for how many seconds the weights of an expert on its way have been moving from there."""
+        return max(0.0, now - self._entries[expert].since_s)
 
     def is_moving(self) -> bool:
         """Return whether an expert is planned or loading."""
@@ -310,13 +320,13 @@ class ModelPool:
         """Return why an expert was planned."""
         return self._entries[expert].why
 
-    def lies_in(self, expert: str, tier: Tier) -> None:
-        """Note in which tier the weights of an expert lie that is planned or loading."""
+    def moves(self, expert: str, tier: Tier, now: float) -> None:
+        """Note that the weights of an expert that is planned or loading move from a tier from now on."""
         entry = self._entries[expert]
         if entry.state not in _ON_THEIR_WAY:
             raise ValueError(f"{self.id}: '{expert}' is {entry.state}, not on its way")
         self._coming[entry.source] -= 1
-        entry.source = tier
+        entry.source, entry.since_s = tier, now
         self._coming[tier] += 1
 
     def cancel(self, expert: str) -> None:

@@ -117,7 +117,7 @@ class Residency:
                         return  # running batches hold its bytes for now
                     self._initial.popleft()
                     pool.plan(expert, needed, Why.INITIAL)
-                    self.issue()
+                    self.issue(now)
                     self._turn.remove(pool)
                     self._turn.append(pool)
                     return
@@ -203,7 +203,7 @@ class Residency:
                     victims.append(victim)
         if missing > 0:
             return False
-        self._replace(pool, victims, expert, why)
+        self._replace(pool, victims, expert, why, now)
         return True
 
     def force_room(self, pool: ModelPool, expert: str, now: float) -> bool:
@@ -218,17 +218,17 @@ class Residency:
                 victims.append(victim)
         if missing > 0:
             return False
-        self._replace(pool, victims, expert, Why.DEMAND)
+        self._replace(pool, victims, expert, Why.DEMAND, now)
         return True
 
-    def _replace(self, pool: ModelPool, victims: Collection[str], expert: str, why: Why) -> None:
+    def _replace(self, pool: ModelPool, victims: Collection[str], expert: str, why: Why, now: float) -> None:
         """Let the victims leave, and plan the load of an expert in their place."""
         for victim in victims:
             self._evict(pool, victim, expert)
         pool.plan(expert, self._bytes(pool, expert), why, self._world.source(pool.device, expert))
         if why is Why.SPECULATIVE:
             self._guessed.add((pool.id, expert))
-        self.issue()
+        self.issue(now)
 
     def _outweighs_a_guess(self, pool: ModelPool, victim: str, why: Why) -> bool:
         """Return whether a load is a guess, and its victim is waited for or is no older guess."""
@@ -258,7 +258,7 @@ class Residency:
         """Return the tiers from which a pool can load and does not: a lane of its own reads each."""
         return list(filterfalse(pool.is_moving_from, self._tiers[pool.id]))
 
-    def issue(self) -> None:
+    def issue(self, now: float) -> None:
         """Reserve the bytes of planned experts for which there is room by now, and emit their `Load` (3).
 
         With a host cache, the books of copies change, too.
@@ -267,21 +267,21 @@ class Residency:
             for expert in pool.to_reserve():
                 if not pool.reserve(expert):
                     break
-                self._begin_load(pool, expert)
+                self._begin_load(pool, expert, now)
 
-    def _begin_load(self, pool: ModelPool, expert: str) -> None:
+    def _begin_load(self, pool: ModelPool, expert: str, now: float) -> None:
         why = pool.why(expert)
         if why is Why.SPECULATIVE and self._is_wanted(pool, expert):
             why = Why.PREFETCH
         passage = Passage(Tier.DISK)
         if why is not Why.INITIAL and (cache := self._cache_of(pool)) is not None:
             passage = cache.fetch(expert, pool.size(expert))
-        pool.lies_in(expert, passage.source)
+        pool.moves(expert, passage.source, now)
         self._emit(Load(pool.id, expert, why, passage.source, passage.keep_copy, passage.drops))
 
-    def fetched(self, pool: str, expert: str) -> None:
+    def fetched(self, pool: str, expert: str, now: float) -> None:
         """Note that an expert on its way has been read from disk."""
-        self.pools[pool].lies_in(expert, Tier.HOST)
+        self.pools[pool].moves(expert, Tier.HOST, now)
 
     def loaded(self, pool: str, expert: str) -> None:
         """Note that a load has ended well."""

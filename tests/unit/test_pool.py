@@ -159,7 +159,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(expert=EXPERTS, tier=st.sampled_from(Tier))
     def lies_in(self, expert, tier):
         if self.pool.state(expert) in (State.PLANNED, State.LOADING):
-            self.pool.lies_in(expert, tier)
+            self.pool.moves(expert, tier, 0.0)
             self.sources[expert] = tier
 
     @rule()

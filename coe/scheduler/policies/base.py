@@ -72,6 +72,12 @@ class World:
             return cost.load_s
         return cost.copy_s
 
+    def comes_in_s(self, pool: ModelPool, expert: str, now: float) -> float:
+        """Return in how many seconds an expert on its way is in the pool, if its load takes as long as stated."""
+        cost = self.costs.stated(pool.device, expert)
+        whole_s = cost.load_s if pool.source(expert) is Tier.DISK else cost.copy_s
+        return max(0.0, whole_s - pool.moves_for_s(expert, now))
+
     def images_until(self, expert: str) -> float:
         """Return at which image from now an expert is expected to be needed; stages on their way count as images."""
         until = self.foresight.images_until(expert)

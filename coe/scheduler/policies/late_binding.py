@@ -146,9 +146,11 @@ class Devices:
             if group.due_s == math.inf:
                 others_s = self.work[id].seconds - self.work[id].of(expert)
             begins_s = min(other.idle_from_s(now) for other in team) - now + others_s / len(team)
-            if team[0].pool.state(expert) is not State.READY:
-                loads_s = self._world.switch_s(team[0].pool, expert)
-                begins_s = max(begins_s, loads_s if expert in team[0].pool else max(self.absent_s, loads_s))
+            pool = team[0].pool
+            if expert not in pool:
+                begins_s = max(begins_s, self.absent_s, self._world.switch_s(pool, expert))
+            elif pool.state(expert) is not State.READY:
+                begins_s = max(begins_s, self._world.comes_in_s(pool, expert, now))
             if begins_s + cost.batches_s(len(group)) / len(team) < _CLEARLY * here_s:
                 return True
         return False
