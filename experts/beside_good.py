@@ -39,7 +39,7 @@ BATCH = 16
 LEAST_INPUT = 32
 _LOOKED_AT = 256
 """So many good pictures, and as many bad ones, tell which good ones look bad."""
-_NONE = "it keeps no distances to its good parts, so what nobody taught may be OK"
+_NONE = "it keeps no distances to its good parts, so an untaught defect may be OK"
 
 
 @dataclass(frozen=True, slots=True)

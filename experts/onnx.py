@@ -103,7 +103,7 @@ class Onnx(FileKind):
 
     def _meant(self, session: _Session, path: Path, expert: Expert) -> _Session:
         if expert.outputs is None:
-            raise StoreError(f"{path}: nobody has said what its outputs mean; import it again (coe-experts import)")
+            raise StoreError(f"{path}: the meaning of its outputs is unknown; import it again (coe-experts import)")
         session.means = expert.outputs
         return self._opened(session, path, expert)
 

@@ -91,7 +91,7 @@ class PairKind(ModuleKind, Comparing):
             return ""
         own, fit = limits_for(expert, reference), pair.alignment.fit
         if own is None or not own.pictures:
-            return "nobody has shown how good parts differ from its reference; train its expert with two or more"
+            return "it is unknown how good parts differ from its reference; train its expert with two or more"
         if 1 - fit > own.misfit:
             return (
                 f"it is unlike every good part: it fits its reference by {fit:.3f}, good parts by {1 - own.misfit:.3f}"

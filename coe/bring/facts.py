@@ -44,7 +44,7 @@ def question(where: str, missing: Mapping[str, str]) -> ConfigError:
     lines = [_QUESTIONS[name] + (f", as {why}" if why else "") for name, why in missing.items()]
     names = list_few([one.partition(":")[0] for one in lines], 9)
     return ConfigError(
-        f"{where}: nobody says {names}; write into {FILE} beside the weights, or give as options: {'; '.join(lines)}"
+        f"{where} does not state {names}; write into {FILE} beside the weights, or give as options: {'; '.join(lines)}"
     )
 
 

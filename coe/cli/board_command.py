@@ -44,9 +44,7 @@ class Placed(Bringing):
     """The options of a board that is made from a placement file."""
 
     placements: Path | None = option("Placement (pick-and-place) file, for pictures of whole boards.", metavar="FILE")
-    images: Path | None = option(
-        "Pictures of whole boards: a folder or one picture, at any scale and rotation.", metavar="FOLDER"
-    )
+    images: Path | None = option("Pictures of whole boards, at any scale and rotation.", metavar="FOLDER")
     outline: Path | None = option(
         "Outline: Gerber (Edge.Cuts, profile) or .kicad_pcb. Default: from --placements.", metavar="FILE"
     )
@@ -54,8 +52,8 @@ class Placed(Bringing):
     held: bool = option("A fixture holds each board in place: no marks needed.", False)
     in_pixels: bool = option("x and y are pixels from the top left corner, y downwards. Implies --held.", False)
     marks: list[str] | None = option(
-        "Pixel position of a mark or part in the first picture, e.g. FID1=812,340, if the board is not found. "
-        "Give two, or four for a tilted camera.",
+        "Pixel of a mark or part in the first picture, e.g. FID1=812,340, if the board is not found: two, or four "
+        "for a tilted camera.",
         None,
         "--mark",
         metavar="NAME=X,Y",
@@ -113,17 +111,17 @@ def _named_point(word: str) -> tuple[str, tuple[float, float]]:
 class New(Placed):
     """Make a first board, in commented files for you to edit; existing files are kept.
 
-    The output ends with open decisions (TODO in the files) and the next commands; with --run, with what still passes by
-    the experts' exams. Exit status 1 if something is left to decide.
+    The output ends with open decisions (TODO in the files) and the next commands. Exit status 1 if something is left to
+    decide.
 
     Example: coe-board new line7 --photos photos --run
     """
 
-    name: str = argument("Name of the board, e.g. line7: letters, digits and ._+-.", ...)
-    photos: Path | None = option("Photographs of components: <component>/<label>/<image>.", metavar="FOLDER")
+    name: str = argument("Name of letters, digits and ._+-, e.g. line7.", ...)
+    photos: Path | None = option("Photographs: <component>/<label>/<image>.", metavar="FOLDER")
     polarity: PolarityOption = None
-    to: Path = option("Folder for the new files; existing files are kept.", Path("."), metavar="FOLDER")
-    run_next: bool = option("Run the next commands too, if nothing is left to decide.", False, "--run")
+    to: Path = option("Folder for the new files.", Path("."), metavar="FOLDER")
+    run_next: bool = option("Also run the next commands, if nothing is open.", False, "--run")
 
     def run(self) -> Exit:
         check_name(self.name)

@@ -47,11 +47,11 @@ class Bringing(Options):
     )
     leave_out: list[str] | None = option("Part not to inspect, e.g. J4 or TP*. Repeatable.", metavar="NAME")
     bottom_x: str | None = option(
-        "x of the bottom side is as seen from the top (through the board) or bottom. Default: leave these parts out."
+        "Bottom x is as seen from the top (through the board) or bottom. Default: leave these parts out."
     )
     bottom_angle: str | None = option(
-        "Angles of the bottom side are counterclockwise as seen from the bottom, or from the top with parts "
-        "at 0 mirrored left to right (top) or top to bottom (top-180, as in KiCad)."
+        "Bottom angles are counterclockwise as seen from the bottom, or from the top with 0 mirrored left to right "
+        "(top) or top to bottom (top-180, as in KiCad)."
     )
     answers: Path | None = option(
         "Answers for an earlier export. Default: answers.yaml beside parts.csv, if present.", metavar="FILE"
