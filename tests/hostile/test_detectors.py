@@ -329,8 +329,7 @@ def test_whatever_is_seen_no_box_makes_a_verdict_better(seen, outcomes, least):
 @pytest.mark.parametrize("score", [math.nan, 0.4, -math.inf])
 def test_a_score_that_is_not_believed_is_never_ok(label, score):
     rules = board_rules("reject: [bridge]\n    min_score: 0.5\n    then: {none: OK}")
-    finding = Finding("d", "fp32", label or NOTHING, score)
-    assert inspected(rules, finding) is Verdict.REVIEW
+    assert inspected(rules, Finding("d", "fp32", label or NOTHING, score)) is Verdict.REVIEW
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import json
 import os
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,19 +12,17 @@ import cv2
 import numpy as np
 import pytest
 from picture_folders import make
-from tiny_line import Call
 
 from coe.cli import inspect as inspect_cli
 from coe.errors import ConfigError
 from coe.pictures.finding import find
-from coe.pictures.photographs import Photograph
 
 COMPONENTS = {"C0", "C5", "R-0402", "QFP_1", "A__B"}
 
 Make = Callable[[Path], None]
 
 
-def only(folder: Path) -> Photograph:
+def only(folder):
     (item,) = find(folder, COMPONENTS)[0]
     return item
 
@@ -47,7 +45,7 @@ def only(folder: Path) -> Photograph:
         ("r-0402/R1__c5.png", "C5"),
     ],
 )
-def test_two_names_that_disagree_are_an_error_and_no_guess(tmp_path: Path, name: str, stated: str) -> None:
+def test_two_names_that_disagree_are_an_error_and_no_guess(tmp_path, name, stated):
     item = only(make(tmp_path, name))
     assert item.component == ""
     folder = name.partition("/")[0]
@@ -58,13 +56,13 @@ def test_two_names_that_disagree_are_an_error_and_no_guess(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("given", [".", "R1__C5.png"], ids=["the folder by itself", "the image by itself"])
-def test_they_disagree_too_where_the_folder_is_not_a_part_of_the_name(tmp_path: Path, given: str) -> None:
+def test_they_disagree_too_where_the_folder_is_not_a_part_of_the_name(tmp_path, given):
     make(tmp_path, "C0/R1__C5.png")
     item = only(tmp_path / "C0" / given)
     assert "its folder says component 'C0' and its name says 'C5'" in str(item.error)
 
 
-def test_a_folder_given_by_way_of_its_child_has_its_own_name(tmp_path: Path) -> None:
+def test_a_folder_given_by_way_of_its_child_has_its_own_name(tmp_path):
     make(tmp_path, "C0/R1__C5.png", "C0/inner/.keep")
     assert "says component 'C0'" in str(only(tmp_path / "C0" / "inner" / "..").error)
 
@@ -88,15 +86,13 @@ def test_a_folder_given_by_way_of_its_child_has_its_own_name(tmp_path: Path) -> 
         ("SN__C0/R1__C5.png", "C5", "SN__C0", "R1"),
     ],
 )
-def test_names_that_agree_or_state_no_component_are_inspected(
-    tmp_path: Path, name: str, component: str, serial: str, refdes: str
-) -> None:
+def test_names_that_agree_or_state_no_component_are_inspected(tmp_path, name, component, serial, refdes):
     item = only(make(tmp_path, name))
     assert (item.error, item.component, item.serial, item.refdes) == (None, component, serial, refdes)
 
 
 @pytest.mark.parametrize("suffix", [".webp", ".WEBP", ".gif", ".jp2", ".heic", ".avif", ".ppm", ".dng"])
-def test_a_picture_in_a_format_that_is_not_read_keeps_its_board_from_being_ok(tmp_path: Path, suffix: str) -> None:
+def test_a_picture_in_a_format_that_is_not_read_keeps_its_board_from_being_ok(tmp_path, suffix):
     make(tmp_path, "SN1/R1__C5.png", f"SN1/R2__C5{suffix}", "SN1/notes.txt")
     items, skipped = find(tmp_path, COMPONENTS)
     odd = items[1]
@@ -106,11 +102,11 @@ def test_a_picture_in_a_format_that_is_not_read_keeps_its_board_from_being_ok(tm
 
 
 @pytest.mark.parametrize("name", ["SN1/R1__c5.png", "SN1/R1__C5__2.png", "SN1/R1__.png", "SN1/R1_C5.png", "SN1/__.png"])
-def test_a_serial_folder_takes_no_name_but_the_exact_one(tmp_path: Path, name: str) -> None:
+def test_a_serial_folder_takes_no_name_but_the_exact_one(tmp_path, name):
     assert "is not a component of the board" in str(only(make(tmp_path, name)).error)
 
 
-def test_a_table_counts_whatever_folders_and_files_are_called(tmp_path: Path) -> None:
+def test_a_table_counts_whatever_folders_and_files_are_called(tmp_path):
     make(tmp_path, "C0/R1__C5.png")
     (tmp_path / "images.csv").write_text("path,component\nC0/R1__C5.png,QFP_1\n", encoding="utf-8")
     item = only(tmp_path)
@@ -125,14 +121,14 @@ def test_a_table_counts_whatever_folders_and_files_are_called(tmp_path: Path) ->
         ("path;component;Serial;serial\na.png;C0;1;2\n", "the column serial is there twice"),
     ],
 )
-def test_a_table_with_two_columns_of_one_name_is_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_a_table_with_two_columns_of_one_name_is_refused(tmp_path, text, says):
     make(tmp_path, "a.png")
     (tmp_path / "images.csv").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=says):
         find(tmp_path, COMPONENTS)
 
 
-def test_a_cell_behind_the_last_column_is_not_passed_over(tmp_path: Path) -> None:
+def test_a_cell_behind_the_last_column_is_not_passed_over(tmp_path):
     make(tmp_path, "a.png", "b.png")
     (tmp_path / "images.csv").write_text("path,component\na.png,C0,C5\nb.png,C0,,\n", encoding="utf-8")
     first, second = find(tmp_path, COMPONENTS)[0]
@@ -140,20 +136,17 @@ def test_a_cell_behind_the_last_column_is_not_passed_over(tmp_path: Path) -> Non
     assert second.error is None
 
 
-# What is no file
-
-
-def pipe(path: Path) -> None:
+def pipe(path):
     os.mkfifo(path)
 
 
-def unix_socket(path: Path) -> None:
+def unix_socket(path):
     with inside(path.parent), socket.socket(socket.AF_UNIX) as made:
         made.bind(path.name)  # a path of a socket may have 107 letters only
 
 
 @contextmanager
-def inside(folder: Path) -> Iterator[None]:
+def inside(folder):
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -162,34 +155,34 @@ def inside(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-def to_device(path: Path) -> None:
+def to_device(path):
     path.symlink_to("/dev/zero")
 
 
-def to_itself(path: Path) -> None:
+def to_itself(path):
     path.symlink_to(path.name)
 
 
-def to_each_other(path: Path) -> None:
+def to_each_other(path):
     other = path.with_name(f"other-{path.name}")
     path.symlink_to(other.name)
     other.symlink_to(path.name)
 
 
-def to_nothing(path: Path) -> None:
+def to_nothing(path):
     path.symlink_to("not-there")
 
 
-def to_too_long_a_name(path: Path) -> None:
+def to_too_long_a_name(path):
     path.symlink_to("x" * 300)
 
 
-def below_a_file(path: Path) -> None:
+def below_a_file(path):
     path.with_name("file.txt").write_text("")
     path.symlink_to("file.txt/x.png")
 
 
-ODD: list[tuple[Make, str]] = [
+ODD = [
     (pipe, "is a pipe, and no file"),
     (unix_socket, "is a socket, and no file"),
     (to_device, "is a device, and no file"),
@@ -204,9 +197,7 @@ odd = pytest.mark.parametrize(("create", "says"), ODD, ids=lambda value: getattr
 
 @odd
 @pytest.mark.parametrize("place", ["odd.png", "C0/odd.png", "SN1/R9__C0.png", "C0/deep/odd.png"])
-def test_an_odd_image_is_one_error_and_the_others_are_found(
-    tmp_path: Path, create: Make, says: str, place: str
-) -> None:
+def test_an_odd_image_is_one_error_and_the_others_are_found(tmp_path, create, says, place):
     make(tmp_path, "C0/good.png", "SN1/R1__C5.png")
     (tmp_path / place).parent.mkdir(exist_ok=True)
     create(tmp_path / place)
@@ -217,9 +208,7 @@ def test_an_odd_image_is_one_error_and_the_others_are_found(
 
 @pytest.mark.parametrize(("create", "says"), ODD[3:], ids=lambda value: getattr(value, "__name__", ""))
 @pytest.mark.parametrize("place", ["C5", "SN1/R1", "SN2"])
-def test_a_link_that_may_have_been_a_folder_of_images_is_an_error(
-    tmp_path: Path, create: Make, says: str, place: str
-) -> None:
+def test_a_link_that_may_have_been_a_folder_of_images_is_an_error(tmp_path, create, says, place):
     make(tmp_path, "C0/good.png", "SN1/R1__C5.png")
     create(tmp_path / place)
     items = {item.name: item for item in find(tmp_path, COMPONENTS)[0]}
@@ -227,7 +216,7 @@ def test_a_link_that_may_have_been_a_folder_of_images_is_an_error(
     assert items["C0/good.png"].error is None
 
 
-def test_what_cannot_be_read_counts_for_the_board_in_whose_folder_it_lies(tmp_path: Path) -> None:
+def test_what_cannot_be_read_counts_for_the_board_in_whose_folder_it_lies(tmp_path):
     make(tmp_path, "SN1/R1__C5.png", "C0/good.png")
     (tmp_path / "SN1" / "loop").symlink_to("loop")
     (tmp_path / "C0" / "loop").symlink_to("loop")
@@ -239,7 +228,7 @@ def test_what_cannot_be_read_counts_for_the_board_in_whose_folder_it_lies(tmp_pa
 
 
 @pytest.mark.parametrize("name", ["R2_C5.png", "photo.png", "deep/R2__C5.png", "deep/deeper/x.png", "R2__C55.png"])
-def test_a_picture_that_fits_nothing_counts_for_the_board_in_whose_folder_it_lies(tmp_path: Path, name: str) -> None:
+def test_a_picture_that_fits_nothing_counts_for_the_board_in_whose_folder_it_lies(tmp_path, name):
     make(tmp_path, "SN1/R1__C5.png", f"SN1/{name}", "C55/a.png")
     items = {item.name: item for item in find(tmp_path, COMPONENTS)[0]}
     assert (items[f"SN1/{name}"].serial, items[f"SN1/{name}"].error is None) == ("SN1", False)
@@ -247,7 +236,7 @@ def test_a_picture_that_fits_nothing_counts_for_the_board_in_whose_folder_it_lie
 
 
 @pytest.mark.parametrize("create", [pipe, unix_socket, to_device], ids=lambda create: create.__name__)
-def test_what_is_neither_a_file_nor_called_an_image_is_left_alone_and_named(tmp_path: Path, create: Make) -> None:
+def test_what_is_neither_a_file_nor_called_an_image_is_left_alone_and_named(tmp_path, create):
     make(tmp_path, "C0/good.png")
     create(tmp_path / "C0" / "control")
     items, skipped = find(tmp_path, COMPONENTS)
@@ -258,18 +247,14 @@ def test_what_is_neither_a_file_nor_called_an_image_is_left_alone_and_named(tmp_
 
 @odd
 @pytest.mark.parametrize("given", ["images.csv", "other.CSV", "picture.png"])
-def test_an_odd_table_or_image_given_by_itself_is_refused_at_once(
-    tmp_path: Path, create: Make, says: str, given: str
-) -> None:
+def test_an_odd_table_or_image_given_by_itself_is_refused_at_once(tmp_path, create, says, given):
     create(tmp_path / given)
     with pytest.raises(ConfigError, match=r"no file|no such folder or file|cannot be read"):
         find(tmp_path / given, COMPONENTS)
 
 
 @odd
-def test_a_folder_whose_table_is_odd_is_refused_because_the_table_would_count_alone(
-    tmp_path: Path, create: Make, says: str
-) -> None:
+def test_a_folder_whose_table_is_odd_is_refused_because_the_table_would_count_alone(tmp_path, create, says):
     make(tmp_path, "C0/good.png")
     create(tmp_path / "images.csv")
     with pytest.raises(ConfigError) as told:
@@ -277,14 +262,14 @@ def test_a_folder_whose_table_is_odd_is_refused_because_the_table_would_count_al
     assert f"images.csv {says}" in str(told.value)
 
 
-def test_a_folder_in_the_place_of_the_table_is_refused(tmp_path: Path) -> None:
+def test_a_folder_in_the_place_of_the_table_is_refused(tmp_path):
     make(tmp_path, "C0/good.png", "images.csv/x.png")
     with pytest.raises(ConfigError, match=r"images\.csv is a folder, and no file"):
         find(tmp_path, COMPONENTS)
 
 
 @odd
-def test_an_odd_file_that_a_table_lists_is_an_error_of_that_row(tmp_path: Path, create: Make, says: str) -> None:
+def test_an_odd_file_that_a_table_lists_is_an_error_of_that_row(tmp_path, create, says):
     make(tmp_path, "good.png")
     create(tmp_path / "odd.png")
     (tmp_path / "images.csv").write_text("path,component\nodd.png,C0\ngood.png,C0\n", encoding="utf-8")
@@ -293,18 +278,13 @@ def test_an_odd_file_that_a_table_lists_is_an_error_of_that_row(tmp_path: Path, 
     assert second.error is None
 
 
-# Folders that may not be read, and circles of them
-
-
 @pytest.mark.parametrize("locked", ["C5", "SN1", "C0/deep", "a/b/c/d"])
 @pytest.mark.parametrize("number", [13, 5, 116], ids=["not permitted", "damaged disk", "stale network folder"])
-def test_a_folder_that_cannot_be_read_is_one_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, locked: str, number: int
-) -> None:
+def test_a_folder_that_cannot_be_read_is_one_error(tmp_path, monkeypatch, locked, number):
     make(tmp_path, "C0/good.png", f"{locked}/lost.png", "SN2/R1__C5.png")
     look = os.scandir
 
-    def refuse(path: os.PathLike[str]) -> object:
+    def refuse(path):
         if Path(path) == tmp_path / locked:
             raise OSError(number, os.strerror(number), str(path))
         return look(path)
@@ -314,7 +294,7 @@ def test_a_folder_that_cannot_be_read_is_one_error(
     assert items == {"C0/good.png": None, "SN2/R1__C5.png": None, locked: f"cannot be read: {os.strerror(number)}"}
 
 
-def test_links_back_up_are_named_and_followed_no_further(tmp_path: Path) -> None:
+def test_links_back_up_are_named_and_followed_no_further(tmp_path):
     make(tmp_path, "C0/good.png")
     (tmp_path / "C0" / "up").symlink_to(tmp_path)
     (tmp_path / "SN1").symlink_to(tmp_path)
@@ -326,7 +306,7 @@ def test_links_back_up_are_named_and_followed_no_further(tmp_path: Path) -> None
     }
 
 
-def test_folders_that_all_link_to_each_other_are_walked_in_no_time(tmp_path: Path) -> None:
+def test_folders_that_all_link_to_each_other_are_walked_in_no_time(tmp_path):
     names = [f"SN{number}" for number in range(14)]
     for name in names:
         make(tmp_path, f"{name}/R1__C0.png")
@@ -336,7 +316,7 @@ def test_folders_that_all_link_to_each_other_are_walked_in_no_time(tmp_path: Pat
     assert sum(item.error is None for item in items) == 14
 
 
-def test_a_folder_as_deep_as_paths_go_is_walked_to_its_end(tmp_path: Path) -> None:
+def test_a_folder_as_deep_as_paths_go_is_walked_to_its_end(tmp_path):
     make(tmp_path, "C0/good.png")
     number = os.open(tmp_path, os.O_RDONLY)
     try:
@@ -356,9 +336,6 @@ def test_a_folder_as_deep_as_paths_go_is_walked_to_its_end(tmp_path: Path) -> No
     assert "lies too deep" in str(next(item for item in items if item.error).error)
 
 
-# Names on the disk that are no text
-
-
 @pytest.mark.parametrize(
     "names",
     [
@@ -376,7 +353,7 @@ def test_a_folder_as_deep_as_paths_go_is_walked_to_its_end(tmp_path: Path) -> No
     ids=repr,
 )
 @pytest.mark.parametrize("folder", ["C0", "SN1"])
-def test_every_name_has_a_row_of_its_own(tmp_path: Path, names: tuple[bytes, ...], folder: str) -> None:
+def test_every_name_has_a_row_of_its_own(tmp_path, names, folder):
     (tmp_path / folder).mkdir()
     mark = b"R1__C0" if folder == "SN1" else b""
     for name in names:
@@ -393,7 +370,7 @@ def test_every_name_has_a_row_of_its_own(tmp_path: Path, names: tuple[bytes, ...
         assert os.path.exists(os.fsencode(tmp_path) + b"/" + there.replace(b"\0", b"\\"))
 
 
-def test_serials_that_are_no_text_stay_two_boards(tmp_path: Path) -> None:
+def test_serials_that_are_no_text_stay_two_boards(tmp_path):
     for serial in (b"SN\xff", b"SN\xfe", b"SN\\xff"):
         os.mkdir(os.fsencode(tmp_path) + b"/" + serial)
         with open(os.fsencode(tmp_path) + b"/" + serial + b"/R1__C0.png", "wb"):
@@ -401,12 +378,7 @@ def test_serials_that_are_no_text_stay_two_boards(tmp_path: Path) -> None:
     assert len({item.serial for item in find(tmp_path, COMPONENTS)[0]}) == 3
 
 
-# The command
-
-
-def test_one_odd_entry_of_each_sort_ends_in_status_3_with_the_others_inspected(
-    tiny: tuple[Path, Path], tmp_path: Path, call: Call
-) -> None:
+def test_one_odd_entry_of_each_sort_ends_in_status_3_with_the_others_inspected(tiny, tmp_path, call):
     board, store = tiny
     folder = tmp_path / "images"
     for name in ("C/a.png", "SN1/R1__C.png", "A/R1__C.png"):

@@ -5,16 +5,14 @@ import pickle
 import struct
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from tiny_line import STATED, Call, Said
+from tiny_line import STATED
 
 from coe.board import rules
 from coe.cli import experts_command
@@ -28,25 +26,25 @@ OPTIONS = ("--kind", "narrow", "--input", "32", "--labels", "ok,bad", "--no-prep
 
 
 @pytest.fixture(scope="module")
-def state() -> dict[str, torch.Tensor]:
-    kind: Any = kinds.resolve("narrow")
+def state():
+    kind = kinds.resolve("narrow")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         return dict(kind.skeleton(EXPERT).state_dict())
 
 
 @pytest.fixture
-def imported(tmp_path: Path, call: Call) -> Callable[..., Said]:
+def imported(tmp_path, call):
     """Return a function that imports `x.pt` of the test's folder, or another file, into its `store`."""
 
-    def run(*options: object, file: str = "x.pt", id: str = "t/x", store: str = "store") -> Said:
+    def run(*options, file="x.pt", id="t/x", store="store"):
         where = ("--store", tmp_path / store)
         return call("import", id, tmp_path / file, *OPTIONS, *options, *where, command=experts_command)
 
     return run
 
 
-def refused(said: Said, store: Path, *words: str) -> None:
+def refused(said, store, *words):
     """What every refusal is like: one sentence, status 2, and nothing that is left in the store."""
     assert said.status == 2, said.err
     assert said.err.count("error:") == 1
@@ -57,38 +55,38 @@ def refused(said: Said, store: Path, *words: str) -> None:
     assert not [path for path in store.rglob("*") if path.is_file()] if store.exists() else True
 
 
-def changed(state: dict[str, torch.Tensor], **new: Any) -> dict[str, Any]:
+def changed(state, **new):
     return {**state, **{name.replace("__", "."): value for name, value in new.items()}}
 
 
-def in_a_loop() -> dict[str, Any]:
-    outer: dict[str, Any] = {}
+def in_a_loop():
+    outer = {}
     outer["state_dict"] = outer
     return outer
 
 
-def two_in_a_loop() -> dict[str, Any]:
-    one: dict[str, Any] = {}
+def two_in_a_loop():
+    one = {}
     one["model"] = {"model": one}
     return one
 
 
-def nested(depth: int) -> dict[str, Any]:
-    inner: dict[str, Any] = {"a": torch.ones(1)}
+def nested(depth):
+    inner = {"a": torch.ones(1)}
     for _ in range(depth):
         inner = {"model": inner}
     return inner
 
 
-def quantised() -> torch.Tensor:
+def quantised():
     return torch.quantize_per_tensor(torch.ones(2), 1, 0, torch.qint8)
 
 
-def filled(value: float, shape: tuple[int, ...] = (2,)) -> torch.Tensor:
+def filled(value, shape=(2,)):
     return torch.full(shape, value)
 
 
-CONTENTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], str]] = {
+CONTENTS = {
     "nothing": (lambda s: {}, "holds no weights"),
     "None": (lambda s: None, "holds no weights"),
     "a number": (lambda s: 3, "holds no weights"),
@@ -130,9 +128,7 @@ CONTENTS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], Any], str]] = {
 
 @pytest.mark.parametrize(("make", "says"), CONTENTS.values(), ids=CONTENTS)
 @pytest.mark.filterwarnings("ignore")
-def test_a_file_whose_content_is_no_weights(
-    tmp_path: Path, imported: Callable[..., Said], state: dict[str, torch.Tensor], make: Any, says: str
-) -> None:
+def test_a_file_whose_content_is_no_weights(tmp_path, imported, state, make, says):
     torch.save(make(state), tmp_path / "x.pt")
     refused(said := imported(), tmp_path / "store")
     assert any(word in said.words for word in says.split("|")), said.words
@@ -142,24 +138,24 @@ VERSION = {"version": b"3\n"}
 """Without this entry torch opens no archive."""
 
 
-def archive(path: Path, parts: dict[str, bytes], how: int = zipfile.ZIP_STORED) -> None:
+def archive(path, parts, how=zipfile.ZIP_STORED):
     with zipfile.ZipFile(path, "w", how) as file:
         for name, content in parts.items():
             file.writestr(f"archive/{name}", content)
 
 
-def saved(content: Any) -> bytes:
+def saved(content):
     memory = io.BytesIO()
     torch.save(content, memory)
     return memory.getvalue()
 
 
-def repacked(path: Path, how: int) -> None:
+def repacked(path, how):
     with zipfile.ZipFile(io.BytesIO(saved({"a": torch.ones(4)}))) as source:
         archive(path, {entry.filename.partition("/")[2]: source.read(entry) for entry in source.infolist()}, how)
 
 
-def overlapping(path: Path) -> None:
+def overlapping(path):
     """An archive whose directory names the same bytes many times."""
     archive(path, {"data.pkl": b"\x80\x02}.", "data/0": b"\0" * 4096})
     raw = path.read_bytes()
@@ -171,39 +167,39 @@ def overlapping(path: Path) -> None:
     path.write_bytes(raw[:start] + many + end)
 
 
-def lengthened(path: Path) -> None:
+def lengthened(path):
     """An archive one of whose entries says that it is longer than the file."""
     archive(path, {"data.pkl": b"\x80\x02}.", "data/0": b"\0" * 64})
     raw = path.read_bytes()
     path.write_bytes(raw.replace(struct.pack("<II", 64, 64), struct.pack("<II", 1 << 31, 1 << 31)))
 
 
-def text(word: str) -> bytes:
+def text(word):
     """Return the step of a pickle that says a text."""
     return b"X" + struct.pack("<I", len(word)) + word.encode()
 
 
-def number(value: int) -> bytes:
+def number(value):
     return b"\x8a\x08" + struct.pack("<q", value)
 
 
-def called(name: str, *given: bytes) -> bytes:
+def called(name, *given):
     """Return the steps of a pickle that call something."""
     return b"c" + name.replace(" ", "\n").encode() + b"\n(" + b"".join(given) + b"tR"
 
 
-def holding(*steps: bytes) -> bytes:
+def holding(*steps):
     """Return a pickle of a dict that holds under `a` what the steps make."""
     return b"\x80\x02}" + text("a") + b"".join(steps) + b"s."
 
 
-def old(path: Path, content: bytes) -> None:
+def old(path, content):
     """Write a file as torch did before 1.6."""
     before = (torch.serialization.MAGIC_NUMBER, torch.serialization.PROTOCOL_VERSION, {"little_endian": True})
     path.write_bytes(b"".join(pickle.dumps(one, 2) for one in before) + content + pickle.dumps([], 2) + bytes(100))
 
 
-def unkept(count: int) -> bytes:
+def unkept(count):
     """Return the steps that make a tensor of numbers that the file does not hold."""
     kept = text("storage") + b"ctorch\nFloatStorage\n" + text("0") + text("cpu") + number(count) + b"N"
     shape = b"(" + number(count) + b"t(" + number(1) + b"t\x89"
@@ -215,7 +211,7 @@ def unkept(count: int) -> bytes:
 GIGA = 1 << 30
 SCALAR = "numpy._core.multiarray scalar"
 BOMB = b"\x80\x02" + b"]" * (20 << 20) + b"."
-FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
+FILES = {
     "a bomb in the pickle": (lambda p: archive(p, {"data.pkl": BOMB}, zipfile.ZIP_DEFLATED), "is compressed"),
     "a bomb in the numbers": (
         lambda p: archive(p, {"data.pkl": b"\x80\x02}.", "data/0": b"\0" * (32 << 20)}, zipfile.ZIP_DEFLATED),
@@ -340,16 +336,14 @@ CASES = [pytest.param(*case, id=id, marks=pytest.mark.slow if id in SLOW else ()
 
 @pytest.mark.parametrize(("write", "says"), CASES)
 @pytest.mark.filterwarnings("ignore")
-def test_a_file_that_would_take_more_than_it_has(
-    tmp_path: Path, imported: Callable[..., Said], write: Any, says: str
-) -> None:
+def test_a_file_that_would_take_more_than_it_has(tmp_path, imported, write, says):
     write(tmp_path / "x.pt")
     refused(imported(), tmp_path / "store", says)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("write", [archive, lambda path, parts: old(path, parts["data.pkl"])], ids=["archive", "old"])
-def test_nothing_that_a_file_says_is_run(tmp_path: Path, imported: Callable[..., Said], write: Any) -> None:
+def test_nothing_that_a_file_says_is_run(tmp_path, imported, write):
     said = f"open({str(tmp_path / 'ran')!r}, 'w').close() or torch.nn.SiLU()"
     layer = b"](" + number(-1) + number(1) + text("nn.Identity") + b"]e"
     given = {"activation": text(said), "backbone": b"](" + layer + b"e", "head": b"]", "nc": number(1)}
@@ -368,9 +362,7 @@ def test_nothing_that_a_file_says_is_run(tmp_path: Path, imported: Callable[...,
         *("timm.utils system", "omegaconf._utils get_yaml_loader", "functools partial", "mmcv.runner RunDict"),
     ],
 )
-def test_what_stands_beside_the_weights_does_nothing(
-    tmp_path: Path, imported: Callable[..., Said], state: dict[str, torch.Tensor], name: str
-) -> None:
+def test_what_stands_beside_the_weights_does_nothing(tmp_path, imported, state, name):
     said = f"open({str(tmp_path / 'ran')!r}, 'w').close()"
     torch.save({"state_dict": state, "beside": 1}, tmp_path / "good.pt")
     with zipfile.ZipFile(tmp_path / "good.pt") as source:
@@ -388,13 +380,13 @@ def test_what_stands_beside_the_weights_does_nothing(
 @pytest.mark.parametrize(
     "name", ["builtins eval", "operator attrgetter", "subprocess Popen", "torch.hub load", "os system"]
 )
-def test_any_other_name_is_refused(tmp_path: Path, imported: Callable[..., Said], name: str) -> None:
+def test_any_other_name_is_refused(tmp_path, imported, name):
     archive(tmp_path / "x.pt", {"data.pkl": holding(called(name, text("1"))), **VERSION})
     refused(imported(), tmp_path / "store", name.replace(" ", "."))
 
 
-def test_the_tensors_of_a_network_are_those_that_it_has(tmp_path: Path) -> None:
-    network: Any = kinds.resolve("yolov5n")
+def test_the_tensors_of_a_network_are_those_that_it_has(tmp_path):
+    network = kinds.resolve("yolov5n")
     module = network.skeleton(Expert("y", "yolov5n", ("joint", "bridge"), 64, "t/y"))
     module.names = {0: "joint", 1: "bridge"}
     torch.save({"model": module, "best": np.float64(1), "where": Path("x")}, tmp_path / "x.pt")
@@ -405,7 +397,7 @@ def test_the_tensors_of_a_network_are_those_that_it_has(tmp_path: Path) -> None:
     assert all(torch.equal(found.state[name], expected[name]) for name in expected)
 
 
-def test_what_is_whole_goes_in(tmp_path: Path, imported: Callable[..., Said], state: dict[str, torch.Tensor]) -> None:
+def test_what_is_whole_goes_in(tmp_path, imported, state):
     last = {n: v.to(memory_format=torch.channels_last) if v.ndim == 4 else v for n, v in state.items()}
     files = {"plain": state, "ordered": OrderedDict(state), "nested": {"state_dict": state}, "channels last": last}
     for name, content in {**files, "old": state}.items():
@@ -435,17 +427,13 @@ def test_what_is_whole_goes_in(tmp_path: Path, imported: Callable[..., Said], st
     ],
     ids=lambda value: f"{value!r:.40}",
 )
-def test_an_option_that_makes_no_expert(
-    tmp_path: Path, imported: Callable[..., Said], state: dict[str, torch.Tensor], options: tuple[Any, ...], says: str
-) -> None:
+def test_an_option_that_makes_no_expert(tmp_path, imported, state, options, says):
     save_file(state, tmp_path / "x.safetensors")
     refused(imported(*options, file="x.safetensors"), tmp_path / "store", says)
 
 
 @pytest.mark.parametrize("size", [0, -64, 7, 4097, 1_000_000, 10**30])
-def test_an_input_size_that_is_none(
-    tmp_path: Path, imported: Callable[..., Said], state: dict[str, torch.Tensor], size: int
-) -> None:
+def test_an_input_size_that_is_none(tmp_path, imported, state, size):
     save_file(state, tmp_path / "x.safetensors")
     said = imported("--input", size, file="x.safetensors")
     assert (said.status, "'--input'" in said.err) == (2, True)
@@ -453,31 +441,29 @@ def test_an_input_size_that_is_none(
 
 
 @pytest.mark.parametrize("id", ["../x", "/x", "a/b/c", "a b", "", ".x", "a/../b", "a\x1b/b", "a/" + "b/" * 9])
-def test_a_name_that_is_no_place_in_the_store(
-    tmp_path: Path, imported: Callable[..., Said], state: dict[str, torch.Tensor], id: str
-) -> None:
+def test_a_name_that_is_no_place_in_the_store(tmp_path, imported, state, id):
     save_file(state, tmp_path / "x.safetensors")
     refused(imported(file="x.safetensors", id=id), tmp_path / "store", "is not an expert id")
 
 
-def picture(path: Path, level: int = 9) -> None:
+def picture(path, level=9):
     path.parent.mkdir(parents=True, exist_ok=True)
     cv2.imwrite(str(path), np.full((20, 20, 3), level, np.uint8))
 
 
-def folder(root: Path, **counts: int) -> None:
+def folder(root, **counts):
     for label, count in counts.items():
         (root / label).mkdir(parents=True, exist_ok=True)
         for number in range(count):
             picture(root / label / f"{number}.png", 10 * number)
 
 
-def looping(root: Path) -> None:
+def looping(root):
     folder(root, ok=3)
     (root / "bad").symlink_to(root / "bad")
 
 
-DATA: dict[str, tuple[Callable[[Path], Any], str]] = {
+DATA = {
     "nothing at all": (lambda d: None, "no such folder or file"),
     "an empty folder": (lambda d: d.mkdir(), "the labels of 'x' are not known"),
     "labels without images": (lambda d: folder(d, ok=0, bad=0), "holds no pictures of bad, ok"),
@@ -525,7 +511,7 @@ DATA: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize(("make", "says"), DATA.values(), ids=DATA)
-def test_data_from_which_nothing_can_be_trained(tmp_path: Path, call: Call, make: Any, says: str) -> None:
+def test_data_from_which_nothing_can_be_trained(tmp_path, call, make, says):
     data = make(tmp_path / "data")
     data = data if isinstance(data, Path) else tmp_path / "data"
     options = ("--kind", "narrow", "--input", "32", "--epochs", "1", "--store", tmp_path / "store")
@@ -544,8 +530,8 @@ def test_data_from_which_nothing_can_be_trained(tmp_path: Path, call: Call, make
         *(("held_out", value) for value in (2, float("nan"))),
     ],
 )
-def test_a_plan_by_which_nothing_can_be_trained(tmp_path: Path, name: str, value: Any) -> None:
-    plan: dict[str, Any] = {"data": tmp_path, "work": tmp_path, "epochs": 1, "batch": 1, "learning_rate": 0.1}
+def test_a_plan_by_which_nothing_can_be_trained(tmp_path, name, value):
+    plan = {"data": tmp_path, "work": tmp_path, "epochs": 1, "batch": 1, "learning_rate": 0.1}
     with pytest.raises(ConfigError, match=f"{name}="):
         TrainingPlan(**{**plan, name: value})
 
@@ -577,7 +563,7 @@ LABELS = ["ok", "none", "''", "' '", '"b\\x1b"', '"b\\nad"', "~", "[bad]"]
     ],
     ids=lambda text: f"{text!r:.30}",
 )
-def test_yaml_that_says_something_else_than_it_seems(board_file: Callable[[str], Path], old: str, new: str) -> None:
+def test_yaml_that_says_something_else_than_it_seems(board_file, old, new):
     path = board_file(RULES.replace(old, new))
     with pytest.raises(RulesError) as wrong:
         rules.load(path)

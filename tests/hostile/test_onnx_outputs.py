@@ -1,13 +1,9 @@
 """What an ONNX model's numbers mean is decided once, from its answers to test pictures and what its file says."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from tiny_line import Call, Said
 
 from coe import Inspector, Picture
 from coe.cli import experts_command
@@ -27,13 +23,7 @@ ULTRALYTICS = {"task": "detect", "imgsz": f"[{SIZE}, {SIZE}]", "stride": "32", "
 SAID = ("--resize", "letterbox", "--channels", "rgb", "--normalize", "0..1")
 
 
-def save(
-    path: Path,
-    nodes: list[Any],
-    numbers: dict[str, Any],
-    outputs: dict[str, list[Any]],
-    metadata: dict[str, str] | None,
-) -> Path:
+def save(path, nodes, numbers, outputs, metadata):
     graph = helper.make_graph(
         nodes,
         "g",
@@ -47,7 +37,7 @@ def save(
     return path
 
 
-def detector(path: Path, table: Any, lit: Any, metadata: dict[str, str] | None = None) -> Path:
+def detector(path, table, lit, metadata=None):
     """A detector that returns `table` + the mean brightness x `lit`."""
     nodes = [
         helper.make_node("ReduceMean", ["images"], ["mean"], keepdims=0),
@@ -58,7 +48,7 @@ def detector(path: Path, table: Any, lit: Any, metadata: dict[str, str] | None =
     return save(path, nodes, {"table": table, "lit": lit}, {"output0": list(table.shape)}, metadata)
 
 
-def end_to_end(rows: int = 8, label: int = 0) -> tuple[Any, Any]:
+def end_to_end(rows=8, label=0):
     """One box whose score is the brightness, then empty rows."""
     table, lit = np.zeros((rows, 6)), np.zeros((rows, 6))
     table[0] = [4, 8, 20, 16, 0, label]
@@ -66,28 +56,28 @@ def end_to_end(rows: int = 8, label: int = 0) -> tuple[Any, Any]:
     return table, lit
 
 
-def classifier(path: Path, *last: Any, outputs: dict[str, list[Any]], **numbers: Any) -> Path:
+def classifier(path, *last, outputs, **numbers):
     """A classifier whose `last` nodes get the mean of each channel as `means`, (1, 3)."""
     nodes = [helper.make_node("ReduceMean", ["images"], ["means"], axes=[2, 3], keepdims=0), *last]
     return save(path, nodes, {name: np.float32(value) for name, value in numbers.items()}, outputs, None)
 
 
-def seen(count: int) -> Expert:
+def seen(count):
     return Expert("x", "onnx", tuple("abcdef"[:count]), SIZE, "t/x")
 
 
-def take(call: Call, file: Path, *options: object) -> Said:
+def take(call, file, *options):
     """Import a file, and say what its pictures are if it says nothing of its own."""
     said = () if onnx.load(str(file)).metadata_props else SAID
     given = ("--kind", "onnx", "--no-prepare", "--store", file.parent / "s", *said, *options)
     return call("import", "t/x", file, *given, command=experts_command)
 
 
-def manifest(file: Path) -> Any:
+def manifest(file):
     return Store(file.parent / "s").manifest("t/x")
 
 
-def judge(file: Path, level: int) -> tuple[str, float, tuple[Any, ...]]:
+def judge(file, level):
     """Run the stored expert on a flat picture."""
     store = Store(file.parent / "s")
     expert = store.manifest("t/x").expert()
@@ -101,9 +91,7 @@ def judge(file: Path, level: int) -> tuple[str, float, tuple[Any, ...]]:
     "metadata", [None, {**ULTRALYTICS, "end2end": "True"}, {**ULTRALYTICS, "args": "{'nms': True}"}]
 )
 @pytest.mark.parametrize("labels", ["bridge", "joint,bridge", "a,b,c"])
-def test_boxes_end_to_end_for_any_number_of_labels(
-    tmp_path: Path, call: Call, labels: str, metadata: dict[str, str] | None
-) -> None:
+def test_boxes_end_to_end_for_any_number_of_labels(tmp_path, call, labels, metadata):
     names = labels.split(",")
     file = detector(tmp_path / "d.onnx", *end_to_end(label=len(names) - 1), metadata)
     if labels == "joint,bridge" and metadata is None:  # as many columns as a grid of two labels has
@@ -118,9 +106,7 @@ def test_boxes_end_to_end_for_any_number_of_labels(
 
 
 @pytest.mark.parametrize(("width", "has_batch"), [(4, True), (4, False), (5, True)])
-def test_boxes_whose_scores_and_labels_lie_apart_are_one_table(
-    tmp_path: Path, call: Call, width: int, has_batch: bool
-) -> None:
+def test_boxes_whose_scores_and_labels_lie_apart_are_one_table(tmp_path, call, width, has_batch):
     table, lit = end_to_end(label=1)
     table[-1] = -1  # as some fill up
     file = detector(tmp_path / "d.onnx", table, lit)
@@ -155,9 +141,7 @@ def test_boxes_whose_scores_and_labels_lie_apart_are_one_table(
 
 
 @pytest.mark.parametrize("batch", ["n", 1])
-def test_the_best_label_and_its_score_beside_four_probabilities_make_no_boxes(
-    tmp_path: Path, call: Call, batch: int | str
-) -> None:
+def test_the_best_label_and_its_score_beside_four_probabilities_make_no_boxes(tmp_path, call, batch):
     nodes = [
         helper.make_node("Gather", ["means", "at"], ["four"], axis=1),
         helper.make_node("Softmax", ["four"], ["y"], axis=1),
@@ -175,7 +159,7 @@ def test_the_best_label_and_its_score_beside_four_probabilities_make_no_boxes(
     assert manifest(file).outputs == Outputs(name="y", layout="scores", activation="none")
 
 
-def test_six_probabilities_beside_the_best_label_are_no_boxes_that_were_chosen(tmp_path: Path, call: Call) -> None:
+def test_six_probabilities_beside_the_best_label_are_no_boxes_that_were_chosen(tmp_path, call):
     nodes = [
         helper.make_node("Gather", ["means", "at"], ["six"], axis=1),
         helper.make_node("Softmax", ["six"], ["y"], axis=1),
@@ -190,7 +174,7 @@ def test_six_probabilities_beside_the_best_label_are_no_boxes_that_were_chosen(t
     assert manifest(file).outputs == Outputs(name="y", layout="scores", activation="none")
 
 
-def test_a_box_of_a_label_beyond_the_last_is_an_error(tmp_path: Path) -> None:
+def test_a_box_of_a_label_beyond_the_last_is_an_error(tmp_path):
     file = detector(tmp_path / "d.onnx", *end_to_end(label=3))
     expert = Expert("x", "onnx", ("a", "b"), SIZE, "t/x", outputs=Outputs(name="output0", layout="end2end"))
     session = kind.open(file, expert, 1)
@@ -199,9 +183,7 @@ def test_a_box_of_a_label_beyond_the_last_is_an_error(tmp_path: Path) -> None:
         kind.postprocess(session.run(ready.pixels[None]), [ready], expert)
 
 
-def test_a_detector_with_an_objectness_and_one_label_is_not_taken_for_boxes_end_to_end(
-    tmp_path: Path, call: Call
-) -> None:
+def test_a_detector_with_an_objectness_and_one_label_is_not_taken_for_boxes_end_to_end(tmp_path, call):
     table, lit = np.zeros((CELLS, 6)), np.zeros((CELLS, 6))
     table[:] = [16, 16, 8, 4, 0.1, 0.5]
     lit[0, 4] = 0.8
@@ -222,7 +204,7 @@ def test_a_detector_with_an_objectness_and_one_label_is_not_taken_for_boxes_end_
         ([4, 8, 2, 3, 0.5, 7.5], "yolov5"),  # logits
     ],
 )
-def test_answers_that_are_not_in_a_layout(tmp_path: Path, call: Call, row: list[float], layout: str) -> None:
+def test_answers_that_are_not_in_a_layout(tmp_path, call, row, layout):
     file = detector(tmp_path / "d.onnx", [row] * 8, np.zeros((8, 6)))
     said = take(call, file, "--labels", "bridge", "--input", SIZE, "--layout", layout)
     assert (said.status, said.err.count("error:")) == (2, 1)
@@ -236,13 +218,13 @@ QUANTISED = (
 )
 
 
-def quantised(path: Path) -> Path:
+def quantised(path):
     nodes = [helper.make_node("ReduceMean", ["images"], ["means"], axes=[2, 3], keepdims=0), *QUANTISED]
     numbers = {"steep": np.float32([[0.0, 0.3, 8.0]]), "step": np.float32(1 / 256), "zero": np.uint8(0)}
     return save(path, nodes, numbers, {"output0": [1, 3]}, None)
 
 
-def test_probabilities_of_eight_bits_get_no_second_softmax(tmp_path: Path, call: Call) -> None:
+def test_probabilities_of_eight_bits_get_no_second_softmax(tmp_path, call):
     """Its rows sum to 1, to 0.996, and to 1.004."""
     file = quantised(tmp_path / "c.onnx")
     assert take(call, file, "--labels", "a,b,c", "--input", SIZE).status == 0
@@ -258,9 +240,7 @@ def test_probabilities_of_eight_bits_get_no_second_softmax(tmp_path: Path, call:
     assert len(sums) > 1
 
 
-def test_a_model_of_logits_gets_a_softmax_of_a_row_that_looks_like_probabilities_too(
-    tmp_path: Path, call: Call
-) -> None:
+def test_a_model_of_logits_gets_a_softmax_of_a_row_that_looks_like_probabilities_too(tmp_path, call):
     file = classifier(
         tmp_path / "c.onnx",
         helper.make_node("Mul", ["means", "scale"], ["wide"]),
@@ -279,9 +259,7 @@ def test_a_model_of_logits_gets_a_softmax_of_a_row_that_looks_like_probabilities
     ("last", "activation", "score"),
     [("Sigmoid", "none", 0.731), ("Identity", "none", 1.0), ("Identity", "sigmoid", 0.731)],
 )
-def test_one_output_is_the_score_of_the_second_of_two_labels(
-    tmp_path: Path, call: Call, last: str, activation: str, score: float
-) -> None:
+def test_one_output_is_the_score_of_the_second_of_two_labels(tmp_path, call, last, activation, score):
     file = classifier(
         tmp_path / "c.onnx",
         helper.make_node("ReduceMean", ["means"], ["mean"], axes=[1], keepdims=1),
@@ -305,9 +283,7 @@ def test_one_output_is_the_score_of_the_second_of_two_labels(
         (helper.make_node("Softmax", ["sure"], ["y"], axis=1), False),  # 1, 0, 0
     ],
 )
-def test_an_answer_that_is_the_same_whatever_a_model_sees_is_refused(
-    tmp_path: Path, call: Call, last: Any, is_refused: bool
-) -> None:
+def test_an_answer_that_is_the_same_whatever_a_model_sees_is_refused(tmp_path, call, last, is_refused):
     nodes = [
         helper.make_node("Mul", ["means", "nine"], ["wide"]),
         helper.make_node("Add", ["wide", "far"], ["sure"]),
@@ -319,7 +295,7 @@ def test_an_answer_that_is_the_same_whatever_a_model_sees_is_refused(
     assert (said.status, "whatever it sees" in said.words) == ((2, True) if is_refused else (0, False)), said.err
 
 
-def test_scores_between_0_and_1_that_do_not_sum_to_1_are_explained_by_the_user(tmp_path: Path, call: Call) -> None:
+def test_scores_between_0_and_1_that_do_not_sum_to_1_are_explained_by_the_user(tmp_path, call):
     file = classifier(tmp_path / "c.onnx", helper.make_node("Sigmoid", ["means"], ["y"]), outputs={"y": [1, 3]})
     said = take(call, file, "--labels", "a,b,c", "--input", SIZE)
     assert (said.status, "--activation" in said.words) == (2, True)
@@ -328,7 +304,7 @@ def test_scores_between_0_and_1_that_do_not_sum_to_1_are_explained_by_the_user(t
         assert manifest(file).outputs.activation == activation
 
 
-def test_of_several_outputs_that_fit_the_user_names_one(tmp_path: Path, call: Call) -> None:
+def test_of_several_outputs_that_fit_the_user_names_one(tmp_path, call):
     file = classifier(
         tmp_path / "c.onnx",
         helper.make_node("Mul", ["means", "turn"], ["logits"]),
@@ -346,7 +322,7 @@ def test_of_several_outputs_that_fit_the_user_names_one(tmp_path: Path, call: Ca
     assert kind.open(file, manifest(file).expert(), 1).run(red)[0, 0] == -9
 
 
-def test_an_output_that_does_not_fit_beside_one_that_does(tmp_path: Path, call: Call) -> None:
+def test_an_output_that_does_not_fit_beside_one_that_does(tmp_path, call):
     file = classifier(
         tmp_path / "c.onnx",
         helper.make_node("Concat", ["means", "means"], ["features"], axis=1),
@@ -359,7 +335,7 @@ def test_an_output_that_does_not_fit_beside_one_that_does(tmp_path: Path, call: 
 CLASSIFY = {"task": "classify", "names": "{0: 'dark', 1: 'bright'}", "imgsz": f"[{SIZE}, {SIZE}]", "stride": "1"}
 
 
-def ultralytics_classifier(path: Path, metadata: dict[str, str]) -> Path:
+def ultralytics_classifier(path, metadata):
     """Bright or dark by the red of the picture, softmax inside."""
     nodes = [
         helper.make_node("ReduceMean", ["images"], ["means"], axes=[2, 3], keepdims=0),
@@ -371,7 +347,7 @@ def ultralytics_classifier(path: Path, metadata: dict[str, str]) -> Path:
     return save(path, nodes, numbers, {"output0": [1, 2]}, metadata)
 
 
-def test_a_classifier_of_ultralytics_sees_what_it_was_trained_on(tmp_path: Path, call: Call) -> None:
+def test_a_classifier_of_ultralytics_sees_what_it_was_trained_on(tmp_path, call):
     file = ultralytics_classifier(tmp_path / "c.onnx", CLASSIFY)
     assert take(call, file).status == 0
     stored = manifest(file)
@@ -380,7 +356,7 @@ def test_a_classifier_of_ultralytics_sees_what_it_was_trained_on(tmp_path: Path,
     assert [judge(file, level)[0] for level in (100, 150)] == ["dark", "bright"]
 
 
-def test_another_program_that_writes_the_words_of_ultralytics_says_nothing(tmp_path: Path, call: Call) -> None:
+def test_another_program_that_writes_the_words_of_ultralytics_says_nothing(tmp_path, call):
     """It calls labels that nobody named by their numbers, has other tasks, and answers logits."""
     metadata = {"task": "classification", "names": "kind-0, kind-1", "imgsz": "32x32"}
     nodes = [helper.make_node("Gemm", ["means", "last"], ["row"])]
@@ -393,7 +369,7 @@ def test_another_program_that_writes_the_words_of_ultralytics_says_nothing(tmp_p
     assert take(call, file, "--labels", "dark,bright", *SAID, "--activation", "softmax").status == 0
 
 
-def test_a_whole_line_runs_what_import_decided(tmp_path: Path, call: Call, board_file: Any) -> None:
+def test_a_whole_line_runs_what_import_decided(tmp_path, call, board_file):
     """The middle square of the picture counts, and its red channel; the board has the labels the other way round."""
     file = ultralytics_classifier(tmp_path / "c.onnx", CLASSIFY)
     assert take(call, file).status == 0
@@ -422,9 +398,7 @@ FACTS = [
 
 
 @pytest.mark.parametrize(("options", "status"), FACTS)
-def test_what_the_file_says_is_not_overruled_in_silence(
-    tmp_path: Path, call: Call, options: tuple[object, ...], status: int
-) -> None:
+def test_what_the_file_says_is_not_overruled_in_silence(tmp_path, call, options, status):
     file = ultralytics_classifier(tmp_path / "c.onnx", CLASSIFY)
     said = take(call, file, *options)
     assert said.status == status, said.err
@@ -438,7 +412,7 @@ def test_what_the_file_says_is_not_overruled_in_silence(
         assert manifest(file).labels == ("dark", "bright")
 
 
-def test_all_that_the_file_says_otherwise_is_said_at_once(tmp_path: Path, call: Call) -> None:
+def test_all_that_the_file_says_otherwise_is_said_at_once(tmp_path, call):
     file = ultralytics_classifier(tmp_path / "c.onnx", CLASSIFY)
     said = take(call, file, "--labels", "good,bad", "--input", 64, "--channels", "bgr")
     assert said.status == 2
@@ -457,14 +431,14 @@ def test_all_that_the_file_says_otherwise_is_said_at_once(tmp_path: Path, call: 
         {"imgsz": "'large'"},
     ],
 )
-def test_metadata_that_no_expert_can_have(tmp_path: Path, call: Call, metadata: dict[str, str]) -> None:
+def test_metadata_that_no_expert_can_have(tmp_path, call, metadata):
     file = ultralytics_classifier(tmp_path / "c.onnx", {**CLASSIFY, **metadata})
     said = take(call, file)
     assert (said.status, said.err.count("error:"), "Traceback" in said.err) == (2, 1, False)
     assert len(said.words) < 900
 
 
-def test_labels_with_numbers_that_are_texts_stand_in_the_order_of_the_numbers(tmp_path: Path, call: Call) -> None:
+def test_labels_with_numbers_that_are_texts_stand_in_the_order_of_the_numbers(tmp_path, call):
     names = {str(number): f"c{number}" for number in (0, 1, 10, 2, 3, 4, 5, 6, 7, 8, 9)}
     table = np.zeros((15, 20))
     table[:4] = [[16], [16], [4], [4]]
@@ -491,14 +465,14 @@ def test_labels_with_numbers_that_are_texts_stand_in_the_order_of_the_numbers(tm
         ("--activation", "relu"),
     ],
 )
-def test_options_that_say_nothing(tmp_path: Path, call: Call, options: tuple[str, str]) -> None:
+def test_options_that_say_nothing(tmp_path, call, options):
     file = classifier(tmp_path / "c.onnx", helper.make_node("Neg", ["means"], ["y"]), outputs={"y": [1, 3]})
     said = take(call, file, "--labels", "a,b,c", "--input", SIZE, *options)
     assert (said.status, said.err.count("error:")) == (2, 1)
     assert options[0] in said.words
 
 
-def test_options_make_the_record_of_a_file_that_says_nothing(tmp_path: Path, call: Call) -> None:
+def test_options_make_the_record_of_a_file_that_says_nothing(tmp_path, call):
     file = classifier(tmp_path / "c.onnx", helper.make_node("Neg", ["means"], ["y"]), outputs={"y": [1, 3]})
     options = ("--normalize", "0.5,0.25", "--resize", "center-crop:36", "--interpolation", "bicubic-antialias")
     more = ("--channels", "bgr", "--pad", "1,2,3", "--activation", "softmax")
@@ -514,7 +488,7 @@ def test_options_make_the_record_of_a_file_that_says_nothing(tmp_path: Path, cal
     )
 
 
-def test_a_model_that_takes_bytes_gets_no_other_normalisation(tmp_path: Path, call: Call) -> None:
+def test_a_model_that_takes_bytes_gets_no_other_normalisation(tmp_path, call):
     nodes = [
         helper.make_node("Cast", ["images"], ["numbers"], to=TensorProto.FLOAT),
         helper.make_node("ReduceMean", ["numbers"], ["y"], axes=[2, 3], keepdims=0),
@@ -532,7 +506,7 @@ def test_a_model_that_takes_bytes_gets_no_other_normalisation(tmp_path: Path, ca
     assert (said.status, "0..255" in said.out) == (0, True)
 
 
-def test_outputs_that_are_no_tables_of_numbers_do_not_count() -> None:
+def test_outputs_that_are_no_tables_of_numbers_do_not_count():
     share = np.linspace(0, 1, 6, dtype=np.float32)
     tables = {"words": np.array([["a", "b"]]), "list": [1, 2], "scores": np.stack((share, 1 - share), axis=1)}
     assert decide(tables, seen(2), Outputs()).name == "scores"
@@ -549,13 +523,11 @@ def test_outputs_that_are_no_tables_of_numbers_do_not_count() -> None:
         ([1.0, 1.0], False),
     ],
 )
-def test_which_rows_look_like_probabilities(row: list[float], are: bool) -> None:
+def test_which_rows_look_like_probabilities(row, are):
     assert look_like_probabilities(np.array([row])) is are
 
 
-def test_large_boxes_of_a_small_picture_are_no_corners_where_ultralytics_says_what_they_are(
-    tmp_path: Path, call: Call
-) -> None:
+def test_large_boxes_of_a_small_picture_are_no_corners_where_ultralytics_says_what_they_are(tmp_path, call):
     rows = [[4 * x, 4 * y, 60, 60, 0.4, 0.2] for x in range(6) for y in range(6)]  # as of a network without training
     table = np.transpose(rows)
     for metadata, status in ((ULTRALYTICS, 0), (None, 2)):
@@ -572,7 +544,7 @@ def test_large_boxes_of_a_small_picture_are_no_corners_where_ultralytics_says_wh
 
 
 @pytest.mark.parametrize("layout", ["yolov5", "yolov8"])
-def test_boxes_of_a_grid_with_a_label_that_is_nowhere_are_taken(tmp_path: Path, call: Call, layout: str) -> None:
+def test_boxes_of_a_grid_with_a_label_that_is_nowhere_are_taken(tmp_path, call, layout):
     """In 8 bits the scores of a label may all be 0."""
     chance = np.random.default_rng(3)
     scores = chance.uniform(0, 1, (CELLS, 3)) if layout == "yolov5" else chance.uniform(0, 0.4, (CELLS, 2))
@@ -585,7 +557,7 @@ def test_boxes_of_a_grid_with_a_label_that_is_nowhere_are_taken(tmp_path: Path, 
     assert manifest(file).outputs.layout == layout
 
 
-def test_rows_that_are_not_those_of_the_pictures_are_no_scores(tmp_path: Path, call: Call) -> None:
+def test_rows_that_are_not_those_of_the_pictures_are_no_scores(tmp_path, call):
     rows = np.float32([[0, 0.9, 5, 6, 30, 40]] * 5)
     nodes = [
         helper.make_node("ReduceMean", ["images"], ["mean"], keepdims=0),
@@ -598,7 +570,7 @@ def test_rows_that_are_not_those_of_the_pictures_are_no_scores(tmp_path: Path, c
 
 
 @pytest.mark.parametrize("fault", ["dropout", "batch norm"])
-def test_a_model_exported_as_for_training_is_refused(tmp_path: Path, call: Call, fault: str) -> None:
+def test_a_model_exported_as_for_training_is_refused(tmp_path, call, fault):
     if fault == "dropout":
         last = [
             helper.make_node("RandomUniformLike", ["means"], ["chance"]),
@@ -624,7 +596,7 @@ def test_a_model_exported_as_for_training_is_refused(tmp_path: Path, call: Call,
         ([4, 3, SIZE, SIZE], "batch"),
     ],
 )
-def test_an_input_of_another_form_says_the_way_out(tmp_path: Path, call: Call, shape: list[int], words: str) -> None:
+def test_an_input_of_another_form_says_the_way_out(tmp_path, call, shape, words):
     file = classifier(tmp_path / "c.onnx", outputs={"means": [1, 3]}, weight=[1])
     model = onnx.load(str(file))
     for place, size in zip(model.graph.input[0].type.tensor_type.shape.dim, shape, strict=True):
@@ -665,9 +637,7 @@ def test_an_input_of_another_form_says_the_way_out(tmp_path: Path, call: Call, s
         ),
     ],
 )
-def test_scores_beside_axes_of_one_are_rows(
-    tmp_path: Path, call: Call, nodes: list[Any], shape: list[Any], labels: str, batch: str
-) -> None:
+def test_scores_beside_axes_of_one_are_rows(tmp_path, call, nodes, shape, labels, batch):
     file = classifier(tmp_path / "c.onnx", *nodes, outputs={"y": shape}, last=[[0], [0], [9]])
     model = onnx.load(str(file))
     if batch:
@@ -680,7 +650,7 @@ def test_scores_beside_axes_of_one_are_rows(
     assert judge(file, 255)[0] == labels[-1]  # of white, blue is the farthest from its mean
 
 
-def test_a_model_of_one_picture_gets_a_batch_of_one(tmp_path: Path, call: Call) -> None:
+def test_a_model_of_one_picture_gets_a_batch_of_one(tmp_path, call):
     """So torchvision's detectors are exported, which take a list of pictures."""
     nodes = [
         helper.make_node("Unsqueeze", ["images", "zero"], ["batch"]),
@@ -696,7 +666,7 @@ def test_a_model_of_one_picture_gets_a_batch_of_one(tmp_path: Path, call: Call) 
     assert (manifest(file).input_size, judge(file, 255)[0]) == (SIZE, "c")
 
 
-def test_an_open_batch_that_takes_one_picture_alone_is_refused(tmp_path: Path, call: Call) -> None:
+def test_an_open_batch_that_takes_one_picture_alone_is_refused(tmp_path, call):
     nodes = [helper.make_node("Reshape", ["means", "two"], ["y"])]
     file = classifier(tmp_path / "c.onnx", *nodes, outputs={"y": ["n", 3]})
     model = onnx.load(str(file))
@@ -708,7 +678,7 @@ def test_an_open_batch_that_takes_one_picture_alone_is_refused(tmp_path: Path, c
 
 
 @pytest.mark.parametrize("beside", ["map", "number"])
-def test_one_score_beside_a_map_and_a_word_counts(tmp_path: Path, call: Call, beside: str) -> None:
+def test_one_score_beside_a_map_and_a_word_counts(tmp_path, call, beside):
     """So models of anomalib answer; of two numbers nobody knows which counts."""
     nodes = [
         helper.make_node("ReduceMean", ["images"], ["mean"], axes=[1, 2, 3], keepdims=0),
@@ -728,9 +698,7 @@ def test_one_score_beside_a_map_and_a_word_counts(tmp_path: Path, call: Call, be
 
 
 @pytest.mark.parametrize(("step", "status"), [(0.25, 0), (0.75, 2), (2.5, 2)])
-def test_a_detector_whose_scores_are_lost_in_8_bits_is_refused(
-    tmp_path: Path, call: Call, step: float, status: int
-) -> None:
+def test_a_detector_whose_scores_are_lost_in_8_bits_is_refused(tmp_path, call, step, status):
     table = np.stack([np.linspace(9, 30, 40)] * 2 + [np.linspace(5, 8, 40)] * 2 + [np.full(40, 0.3)] * 2)
     file = detector(tmp_path / "m.onnx", table, 0.01 * np.ones_like(table))
     model = onnx.load(str(file))
@@ -749,7 +717,7 @@ def test_a_detector_whose_scores_are_lost_in_8_bits_is_refused(
     assert (said.status, "nodes_to_exclude" in said.words) == (status, status == 2), said.err
 
 
-def grid_apart(path: Path, form: str, columns: int, beside: tuple[str, ...] = (), named: str = "boxes") -> Path:
+def grid_apart(path, form, columns, beside=(), named="boxes"):
     """A detector of a grid of 25 boxes of 8 pixels, the 13th lit, whose boxes and scores are two outputs."""
     centres = np.array([[2 + 6 * (place % 5), 2 + 6 * (place // 5)] for place in range(25)], np.float32)
     sizes = np.full_like(centres, 8)
@@ -801,8 +769,8 @@ def grid_apart(path: Path, form: str, columns: int, beside: tuple[str, ...] = ()
     ],
 )
 def test_a_grid_whose_boxes_and_scores_lie_apart_is_read_in_the_layout_that_is_said(
-    tmp_path: Path, call: Call, form: str, columns: int, layout: str, activation: str | None
-) -> None:
+    tmp_path, call, form, columns, layout, activation
+):
     file = grid_apart(tmp_path / "d.onnx", form, columns)
     more = ("--activation", activation) if activation else ()
     assert take(call, file, "--labels", "a,b,c", "--input", SIZE, *more).status == 2  # centre and size, or corners
@@ -828,9 +796,7 @@ def test_a_grid_whose_boxes_and_scores_lie_apart_is_read_in_the_layout_that_is_s
         ("corners background", "boxes", ""),  # of SSD, whose first score is that of no object
     ],
 )
-def test_what_the_names_say_of_boxes_counts_and_nothing_else_is_guessed(
-    tmp_path: Path, call: Call, form: str, named: str, layout: str
-) -> None:
+def test_what_the_names_say_of_boxes_counts_and_nothing_else_is_guessed(tmp_path, call, form, named, layout):
     file = grid_apart(tmp_path / "d.onnx", form, 3, named=named)
     more = ("--activation", "sigmoid") if "logits" in form else ()
     said = take(call, file, "--labels", "a,b,c", "--input", SIZE, *more)
@@ -840,7 +806,7 @@ def test_what_the_names_say_of_boxes_counts_and_nothing_else_is_guessed(
 
 
 @pytest.mark.parametrize("beside", ["orig_target_sizes", "im_shape", "scale_factor"])
-def test_sizes_beside_the_picture_are_those_of_the_input(tmp_path: Path, call: Call, beside: str) -> None:
+def test_sizes_beside_the_picture_are_those_of_the_input(tmp_path, call, beside):
     file = grid_apart(tmp_path / "d.onnx", "corners", 3, (beside,))
     said = take(call, file, "--labels", "a,b,c", "--input", SIZE, "--layout", "corners")
     assert said.status == (2 if beside == "scale_factor" else 0), said.err
@@ -849,7 +815,7 @@ def test_sizes_beside_the_picture_are_those_of_the_input(tmp_path: Path, call: C
         assert judge(file, 255)[2][0].xyxy == pytest.approx((10, 10, 18, 18), abs=1e-4)
 
 
-def silent(path: Path, columns: int, row: list[float], rows: int = 300) -> Path:
+def silent(path, columns, row, rows=300):
     """A model with NMS inside that finds one box in very bright red pictures, and else gives rows of zeros."""
     box = np.zeros((1, rows, columns), np.float32)
     box[0, 0] = row
@@ -873,14 +839,12 @@ def silent(path: Path, columns: int, row: list[float], rows: int = 300) -> Path:
         (8, [5, 6, 20, 25, 0.9, 1, 0.3, 0.2], "a,b,c"),
     ],
 )
-def test_an_empty_table_proves_no_layout(
-    tmp_path: Path, call: Call, columns: int, row: list[float], labels: str
-) -> None:
+def test_an_empty_table_proves_no_layout(tmp_path, call, columns, row, labels):
     said = take(call, silent(tmp_path / "d.onnx", columns, row), "--labels", labels, "--input", SIZE)
     assert said.status == 2, said.out
 
 
-def test_an_empty_table_is_read_where_its_shape_leaves_no_choice(tmp_path: Path, call: Call) -> None:
+def test_an_empty_table_is_read_where_its_shape_leaves_no_choice(tmp_path, call):
     file = silent(tmp_path / "d.onnx", 6, [5, 6, 20, 25, 0.9, 0])
     assert take(call, file, "--labels", "bridge", "--input", SIZE).status == 0
     assert manifest(file).outputs.layout == "end2end"
@@ -892,7 +856,7 @@ def test_an_empty_table_is_read_where_its_shape_leaves_no_choice(tmp_path: Path,
 
 
 @pytest.mark.parametrize("rows", [100, 300])
-def test_boxes_of_detr_stay_however_much_they_overlap(tmp_path: Path, call: Call, rows: int) -> None:
+def test_boxes_of_detr_stay_however_much_they_overlap(tmp_path, call, rows):
     """Each of its rows asks for another object; a grid has several boxes of one."""
     chance = np.random.default_rng(rows)
     places = np.concatenate((chance.uniform(0.2, 0.9, (rows, 2)), chance.uniform(0.05, 0.3, (rows, 2))), axis=1)
@@ -910,7 +874,7 @@ def test_boxes_of_detr_stay_however_much_they_overlap(tmp_path: Path, call: Call
     assert len(judge(file, 255)[2]) == 1
 
 
-def test_of_more_boxes_than_any_model_chooses_those_that_overlap_count_once(tmp_path: Path, call: Call) -> None:
+def test_of_more_boxes_than_any_model_chooses_those_that_overlap_count_once(tmp_path, call):
     """As EfficientDet gives its 5,000 best boxes with their labels."""
     table = np.tile([4, 8, 20, 16, 0, 0], (1100, 1)) + np.linspace(0, 0.5, 1100)[:, None] * [1, 1, 1, 1, 0, 0]
     file = detector(tmp_path / "d.onnx", table, np.tile([0, 0, 0, 0, 0.9, 0], (1100, 1)))
@@ -919,7 +883,7 @@ def test_of_more_boxes_than_any_model_chooses_those_that_overlap_count_once(tmp_
 
 
 @pytest.mark.parametrize("layout", ["yolov5", "yolov8"])
-def test_offsets_of_a_grid_are_no_boxes(layout: Any) -> None:
+def test_offsets_of_a_grid_are_no_boxes(layout):
     """As YOLOX gives them without --decode_in_inference: some few are as large as small boxes in pixels."""
     chance = np.random.default_rng(0)
     boxes, scores = chance.normal(0.5, 0.5, (6, 4, CELLS)), chance.random((6, 3, CELLS)) / 3

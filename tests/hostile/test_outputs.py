@@ -12,10 +12,10 @@ from golden_parts import bad, noisy, part
 
 from coe.core import Expert
 from coe.errors import CoeError, StoreError
-from coe.helpers.preprocessing import Layout, Outputs
+from coe.helpers.preprocessing import Outputs
 from coe.runtime.runner import findings_of
 from coe.store import kinds
-from coe.store.kinds import Comparing, ExpertInput, Kind, ModuleKind, Reference
+from coe.store.kinds import Comparing, ExpertInput, ModuleKind, Reference
 from coe.store.outputs import prove
 from experts.findings import Cut
 from experts.onnx import onnx
@@ -34,7 +34,7 @@ NONSENSE = (math.nan, math.inf, -math.inf)
 PLAIN = ExpertInput(np.zeros((3, 64, 64), np.uint8), height=64, width=64)
 
 
-def network(name: str) -> tuple[ModuleKind, Expert, torch.nn.Module, ExpertInput]:
+def network(name):
     """Return a kind, its network with random weights, and a picture of a bad part as it is prepared."""
     kind, expert, reference = kinds.resolve(name), EXPERTS[name], part(1)
     assert isinstance(kind, ModuleKind)
@@ -46,25 +46,25 @@ def network(name: str) -> tuple[ModuleKind, Expert, torch.nn.Module, ExpertInput
     return kind, expert, kind.skeleton(expert), kind.preprocess(picture, expert)
 
 
-def answer(kind: ModuleKind, module: torch.nn.Module, prepared: ExpertInput) -> Any:
+def answer(kind, module, prepared):
     with torch.inference_mode():
         return kind.forward(module, torch.from_numpy(prepared.pixels[None]))
 
 
-def scores_of(outputs: Any) -> torch.Tensor:
+def scores_of(outputs):
     """Return the outputs, of a dict its `scores`."""
-    scores: torch.Tensor = outputs["scores"] if isinstance(outputs, dict) else outputs
+    scores = outputs["scores"] if isinstance(outputs, dict) else outputs
     return scores
 
 
-def spoilt(outputs: Any, place: int, number: float) -> Any:
+def spoilt(outputs, place, number):
     """Return the outputs with another number at a place of their scores."""
     outputs = copy.deepcopy(outputs)
     scores_of(outputs).view(-1)[place] = number
     return outputs
 
 
-def is_refused(kind: Kind, outputs: Any, prepared: ExpertInput, expert: Expert) -> bool:
+def is_refused(kind, outputs, prepared, expert):
     try:
         findings_of(kind, outputs, [prepared], expert)
     except CoeError:
@@ -73,7 +73,7 @@ def is_refused(kind: Kind, outputs: Any, prepared: ExpertInput, expert: Expert) 
 
 
 @pytest.mark.parametrize("name", EXPERTS)
-def test_no_number_of_an_output_may_be_none(name: str) -> None:
+def test_no_number_of_an_output_may_be_none(name):
     kind, expert, module, prepared = network(name)
     outputs, chance = answer(kind, module, prepared), np.random.default_rng(3)
     assert not is_refused(kind, outputs, prepared, expert)
@@ -82,7 +82,7 @@ def test_no_number_of_an_output_may_be_none(name: str) -> None:
 
 
 @pytest.mark.parametrize(("shape", "layout"), [((1, 3), "scores"), ((1, 7, 40), "yolov8"), ((1, 40, 8), "yolov5")])
-def test_no_number_of_a_model_file_s_output_may_be_none(shape: tuple[int, ...], layout: Layout) -> None:
+def test_no_number_of_a_model_file_s_output_may_be_none(shape, layout):
     labels, means = ("bridge", "joint", "lifted"), Outputs(layout=layout)
     expert = Expert("e", "onnx", labels, 64, "e", frozenset({"bridge"}), outputs=means)
     outputs = np.full(shape, 0.1, np.float32)
@@ -105,7 +105,7 @@ def test_no_number_of_a_model_file_s_output_may_be_none(shape: tuple[int, ...], 
         ("yolov5n", "model.24.cv3.0.2.bias", -math.inf),
     ],
 )
-def test_no_function_of_a_network_makes_a_score_of_what_is_not_finite(name: str, tensor: str, value: float) -> None:
+def test_no_function_of_a_network_makes_a_score_of_what_is_not_finite(name, tensor, value):
     """A sigmoid of minus infinity is 0: the very score of a good part."""
     kind, expert, module, prepared = network(name)
     with torch.no_grad():
@@ -113,7 +113,7 @@ def test_no_function_of_a_network_makes_a_score_of_what_is_not_finite(name: str,
     assert is_refused(kind, answer(kind, module, prepared), prepared, expert)
 
 
-def test_outputs_are_proved_however_they_are_nested_and_large_numbers_are_numbers() -> None:
+def test_outputs_are_proved_however_they_are_nested_and_large_numbers_are_numbers():
     great = torch.full((4, 4), 3e38)
     prove({"a": [great, (np.full(3, 1e38, np.float32),)], "b": torch.arange(3), "c": None, "d": "nan"})
     prove(np.full(9, 60_000, np.float16))
@@ -132,7 +132,7 @@ class Answered:
 class Foreign:
     """Numbers of another library."""
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+    def __array__(self, dtype=None, copy=None):
         return np.array([math.nan])
 
 
@@ -147,13 +147,13 @@ class Foreign:
         Foreign(),
     ],
 )
-def test_numbers_outside_of_tensors_are_proved_too(outputs: Any) -> None:
+def test_numbers_outside_of_tensors_are_proved_too(outputs):
     prove([Answered([0.5, 1, "text", None]), np.float32(2), Answered])
     with pytest.raises(StoreError):
         prove(outputs)
 
 
-def test_a_threshold_that_is_not_a_number_is_refused() -> None:
+def test_a_threshold_that_is_not_a_number_is_refused():
     """No score would reach it, and every picture would be good."""
     with pytest.raises(StoreError):
         Cut(math.nan, 0.5, 10)

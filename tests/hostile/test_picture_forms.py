@@ -245,8 +245,7 @@ def twelve_bits():
 
 
 def inks(array):
-    cyan_to_black = (array >> 8).astype(np.uint8)
-    return np.asarray(Image.fromarray(cyan_to_black, "CMYK").convert("RGB"))
+    return np.asarray(Image.fromarray((array >> 8).astype(np.uint8), "CMYK").convert("RGB"))
 
 
 EXACT = {

@@ -114,8 +114,7 @@ def test_a_board_is_not_ok_while_its_picture_is_on_its_way(tiny, tmp_path, call)
     write(tmp_path / "in" / "SN1" / "R1__C.png", encoded())
     write(tmp_path / "in" / "SN1" / ".in.R2__C.png.", encoded())
     given = ("--board", board, "--store", store, "--images", tmp_path / "in", "--out", tmp_path / "out")
-    said = call(*given, "--memory", "12MB", command=inspect_cli)
-    assert said.status == 3
+    assert call(*given, "--memory", "12MB", command=inspect_cli).status == 3
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
     assert summary["boards"]["SN1"] != "OK"
     assert summary["errors"] == 1

@@ -58,8 +58,7 @@ def rows(out):
 
 
 def summary(out):
-    found = json.loads((out / "summary.json").read_text(encoding="utf-8"))
-    return found
+    return json.loads((out / "summary.json").read_text(encoding="utf-8"))
 
 
 def half(out):
@@ -290,54 +289,30 @@ def test_a_disk_that_is_full_in_the_middle_keeps_what_was_written(run, place, mo
     assert len(rows(place / "out")) == PICTURES
 
 
-def vanish(path):
-    path.unlink()
-
-
 def into(change):
-    def replace(path):
-        path.unlink()
-        change(path)
-
-    replace.__name__ = change.__name__
-    return replace
+    return lambda path: (path.unlink(), change(path))
 
 
-def empty(path):
-    path.write_bytes(b"")
-
-
-def cut(path):
-    path.write_bytes(path.read_bytes()[:-20])
-
-
-def grow(path):
-    path.write_bytes(path.read_bytes() + b"more")
-
-
-def swell(path):
-    os.truncate(path, 10**10)
-
-
-def swap(path):
-    path.write_bytes(path.with_name("R4__A.png").read_bytes())
-
-
-def device(path):
-    path.unlink()
-    path.symlink_to("/dev/zero")
-
-
-def link_to_nothing(path):
-    path.unlink()
-    path.symlink_to("nowhere.png")
-
-
-CHANGES = [vanish, into(folder), into(pipe), into(circle), device, link_to_nothing, empty, cut, swell]
+# What becomes of a picture while it is inspected: at any time, and between its experts.
+CHANGES = {
+    "vanish": Path.unlink,
+    "folder": into(folder),
+    "pipe": into(pipe),
+    "circle": into(circle),
+    "device": into(lambda path: path.symlink_to("/dev/zero")),
+    "link to nothing": into(lambda path: path.symlink_to("nowhere.png")),
+    "empty": lambda path: path.write_bytes(b""),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:-20]),
+    "swell": lambda path: os.truncate(path, 10**10),
+}
+BETWEEN = CHANGES | {
+    "grow": lambda path: path.write_bytes(path.read_bytes() + b"more"),
+    "swap": lambda path: path.write_bytes(path.with_name("R4__A.png").read_bytes()),
+}
 NAME = "SN0/R0__A.png"
 
 
-@pytest.mark.parametrize("change", [*CHANGES, grow, swap], ids=lambda change: change.__name__)
+@pytest.mark.parametrize("change", BETWEEN.values(), ids=BETWEEN)
 def test_a_picture_that_changes_between_its_experts_is_an_error_alone(run, place, change):
     def between(path):
         if path.name == Path(NAME).name:
@@ -355,7 +330,7 @@ def check_one_error(said, place):
     assert "<html" in (place / "out" / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_picture_that_is_gone_when_the_report_is_written_is_a_note_there(run, place, monkeypatch, change):
     really = ResultsFile.finish
 

@@ -101,8 +101,7 @@ def test_something_odd_in_the_place_of_an_expert_or_beside_boards_stops_nobody(s
         store.manifest("t/a")
     for name in ("t/b", "t/c"):
         store.check(name)
-    found = call("verify", "--store", store.root, command=experts_command)
-    assert "2 sound" in found.out
+    assert "2 sound" in call("verify", "--store", store.root, command=experts_command).out
 
 
 @EVERY

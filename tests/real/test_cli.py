@@ -123,8 +123,7 @@ def test_resume_does_only_what_is_missing_and_ends_the_same(inspect, tmp_path):
         return [{**row, "latency_s": 0} for row in rows(tmp_path / out)]
 
     assert told("torn") == told("whole")
-    kept = path.read_text(encoding="utf-8").splitlines(keepends=True)[:5]
-    assert kept == lines[:5]
+    assert path.read_text(encoding="utf-8").splitlines(keepends=True)[:5] == lines[:5]
 
 
 def test_max_errors_stops_the_run(inspect, folder, tmp_path, capsys):

@@ -68,12 +68,6 @@ def judge(device, expert, executor="one"):
         device.evict("pool", expert)
 
 
-def as_variant(expert, variant):
-    from dataclasses import replace
-
-    return replace(expert, variant=variant)
-
-
 def test_blobs_say_what_the_trained_weights_say(prepared):
     found, store, before = prepared
     device = device_of(found, store)
@@ -81,7 +75,7 @@ def test_blobs_say_what_the_trained_weights_say(prepared):
         for one, other in zip(before[id], judge(device, expert), strict=True):
             assert (other.label, other.score) == (one.label, pytest.approx(one.score, abs=1e-3))
         with pytest.raises(StoreError, match="q8 on GPUs alone"):
-            device.load("pool", as_variant(expert, "q8"))
+            device.load("pool", replace(expert, variant="q8"))
 
 
 @pytest.mark.slow

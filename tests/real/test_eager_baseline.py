@@ -45,10 +45,6 @@ def judge(device, expert):
     return device.run("one", "pool", expert, images)
 
 
-def verdicts(found):
-    return {name: result.verdict for name, result in found.items()}
-
-
 @pytest.mark.parametrize("id", ["body-a", "joint"])
 @pytest.mark.parametrize("make", [on_cpu, on_gpu])
 def test_it_says_what_our_device_says(board, make, id):
@@ -68,14 +64,16 @@ def test_it_says_what_our_device_says(board, make, id):
 
 @pytest.mark.slow
 def test_verdicts_of_a_line_with_a_gpu_are_ours_too(driver, tiny, inspect_all, pictures):
-    ours = verdicts(inspect_all(pictures[:16], memory="80MB", profile=None))
+    found = inspect_all(pictures[:16], memory="80MB", profile=None)
     # Room for two of the three large experts, so that one that left comes back from its copy in host memory.
     small = GPU | {"device_memory": "156MB"}
     eager = EAGER | {"experiment": replace(EAGER["experiment"], keep_trace=True)}
     with Inspector(tiny[0], store=tiny[1], **small, **eager) as line:
         for _ in range(2):
             results = list(line.stream(pictures[:16]))
-            assert {result.request.image: result.verdict for result in results} == ours
+            assert {result.request.image: result.verdict for result in results} == {
+                name: one.verdict for name, one in found.items()
+            }
         capacity = sum(pool.capacity_bytes for pool in line.plan.pools)
     loads = [one for _, _, commands in line.trace for one in commands if isinstance(one, Load)]
     assert any(one.source == "host" for one in loads)

@@ -136,8 +136,7 @@ def test_labels_in_another_order_are_those_of_the_weights_by_name(own_tiny, pict
 def test_a_bug_in_the_controller_still_answers_every_image(tiny, pictures, monkeypatch):
     board, store = tiny
     with Inspector(board, store=store) as line:
-        engine = line._engine
-        monkeypatch.setattr(engine.controller, "handle", lambda event, now: 1 / 0)
+        monkeypatch.setattr(line._engine.controller, "handle", lambda event, now: 1 / 0)
         results = [line.submit(p.image, p.component).result(60) for p in pictures[:3]]
     for result in results:
         assert "the engine failed: ZeroDivisionError" in result.error

@@ -193,8 +193,7 @@ def test_experts_of_one_body_begin_with_the_layers_that_stay_float_in_the_last(
     for ids in (["trunk/a", "trunk/b"], ["trunk/c", "trunk/d"]):
         preparer = Preparer(store, ["int8"])
         assert [preparer.prepare(id, pictures).failed for id in ids] == [{}, {}]
-    made_of = store.manifest("trunk/a").variants["int8"].calibration
-    kept = frozenset(made_of.in_float)
+    kept = frozenset(store.manifest("trunk/a").variants["int8"].calibration.in_float)
     assert (len(kept), begun) == (2, [frozenset(), kept, kept, frozenset()])  # `d` has no body
 
 

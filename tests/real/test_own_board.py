@@ -187,7 +187,7 @@ def test_a_picture_whose_expert_is_absent_takes_the_drawn_way(tiny):
     def note(frame, event, argument):
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(COE):
-            calls.append((threading.current_thread().name, code.co_filename.removeprefix(COE), qualified(frame)))
+            calls.append((threading.current_thread().name, code.co_filename.removeprefix(COE), code.co_qualname))
 
     threading.setprofile(note)
     try:
@@ -206,12 +206,6 @@ def test_a_picture_whose_expert_is_absent_takes_the_drawn_way(tiny):
     for thread, file, function, _ in DRAWN["WAY"]:
         step = (thread if thread.startswith("coe-") else "MainThread", file, function)
         assert any(call[0].startswith(step[0]) and call[1:] == step[1:] for call in left), step
-
-
-def qualified(frame):
-    """Return the name of a function with that of its class."""
-    name = frame.f_code.co_qualname
-    return str(name)
 
 
 # One picture's way through a line, on all threads

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pages
 import pytest
-from tiny_line import Call
 
 from apps.demo import own_photographs
 from coe.board import rules
@@ -18,7 +17,7 @@ ELSEWHERE = ("## From a placement file", "## Boards without fiducials")
 """Sections that need pictures of whole boards; test_own_board.py and test_whole_boards.py draw them."""
 
 
-def commands() -> list[list[str]]:
+def commands():
     lines = []
     text = PAGE.read_text(encoding="utf-8").splitlines()
     for block in pages.blocks(PAGE):
@@ -29,9 +28,9 @@ def commands() -> list[list[str]]:
 
 
 @pytest.mark.slow
-def test_the_page_can_be_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
+def test_the_page_can_be_followed(tmp_path, monkeypatch, call):
     monkeypatch.chdir(tmp_path)
-    statuses: dict[str, list[int]] = {}
+    statuses = {}
     for words in commands():
         if words[0] == "python":
             assert words[1:3] == ["-m", "apps.demo.own_photographs"]

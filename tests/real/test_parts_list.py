@@ -11,7 +11,7 @@ from coe.scheduler.events import Why, single_steps
 from coe.testing import Experiment
 
 
-def picture() -> np.ndarray:
+def picture():
     return np.zeros((50, 50, 3), np.uint8)
 
 

@@ -146,8 +146,7 @@ def test_what_a_layout_leaves_open_is_said(tiny, tmp_path, call):
     two = {"diameter": 1, "search": 2.5, "at": {"F1": [1.5, 1.5], "F2": [18.5, 14.5]}}
     parts = [part if part.component == "A" else replace(part, component="") for part in PARTS]
     placed = files(tmp_path, parts, fiducials=two, components={"A": {"size": [2.4, 1.2]}})
-    drawn = layout(parts, fiducials=two)
-    save(tmp_path / "boards" / "S1.png", draw(drawn))
+    save(tmp_path / "boards" / "S1.png", draw(layout(parts, fiducials=two)))
     common = ("--board", tiny[0], *placed)
     said = call(
         "overlay", tmp_path / "boards" / "S1.png", *common, "--out", tmp_path / "o.png", command=experts_command

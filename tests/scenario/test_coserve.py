@@ -85,8 +85,7 @@ def test_stages_of_one_expert_run_together_up_to_the_profiled_maximum_and_as_fre
         (10.9, "cpu0 run a x4"),
         (11.5, "cpu0 run a x1"),
     ]
-    rules = board({"A": 5, "B": 4, "C": 3})
-    line = line_of(rules, 34, costs={"a": cost(activation_bytes=2)})
+    line = line_of(board({"A": 5, "B": 4, "C": 3}), 34, costs={"a": cost(activation_bytes=2)})
     assert log_of(line, (10.0, "BAAAAA"), after=10.0) == [
         (10.0, "cpu0 run b x1"),
         (10.3, "cpu0 run a x2"),

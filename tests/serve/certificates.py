@@ -1,7 +1,6 @@
 """Certificates for tests: those that an authority of a plant has signed, and one of an OPC UA client's own."""
 
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -11,12 +10,12 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 class Authority:
     """A certificate authority of a plant, and certificates that it has signed."""
 
-    def __init__(self, folder: Path, name: str, days: int = 1) -> None:
+    def __init__(self, folder, name, days=1):
         self._folder, self._name, self._days = folder, name, days
         self._key = ec.generate_private_key(ec.SECP256R1())
         self.path = self._written(name, self._signed(name, self._key, is_authority=True))
 
-    def certificate(self, name: str) -> tuple[Path, Path]:
+    def certificate(self, name):
         """Return the files of a certificate for this machine, and of its private key."""
         key = ec.generate_private_key(ec.SECP256R1())
         private = self._folder / f"{name}-key.pem"
@@ -27,12 +26,12 @@ class Authority:
         )
         return self._written(name, self._signed(name, key, is_authority=False)), private
 
-    def _written(self, name: str, made: x509.Certificate) -> Path:
+    def _written(self, name, made):
         path = self._folder / f"{name}.pem"
         path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
         return path
 
-    def _signed(self, name: str, key: ec.EllipticCurvePrivateKey, *, is_authority: bool) -> x509.Certificate:
+    def _signed(self, name, key, *, is_authority):
         now = datetime.now(UTC)
         builder = (
             x509.CertificateBuilder()
@@ -53,7 +52,7 @@ class Authority:
         return builder.sign(self._key, hashes.SHA256())
 
 
-def _usage(is_authority: bool) -> x509.KeyUsage:
+def _usage(is_authority):
     return x509.KeyUsage(
         digital_signature=not is_authority,
         content_commitment=False,
@@ -67,7 +66,7 @@ def _usage(is_authority: bool) -> x509.KeyUsage:
     )
 
 
-def certificate(folder: Path, name: str) -> tuple[Path, Path]:
+def certificate(folder, name):
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)

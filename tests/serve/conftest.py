@@ -8,12 +8,10 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from serving import Served, activated, config_of, embedded, serving
+from serving import activated, config_of, embedded, serving
 from sqlalchemy import create_engine, make_url, text
 from stations import Shop
 from tiny_line import TINY
@@ -22,7 +20,6 @@ from coe.serve.bridge import outbox_relay
 from coe.serve.database import connecting
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.migration import migrate
-from coe.serve.service_config import ServeConfig
 from coe.serve.worker import station
 
 POSTGRESQL_VARIABLE = "COE_TEST_POSTGRESQL"
@@ -31,7 +28,7 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(autouse=True)
-def signals_do_what_they_did() -> Iterator[None]:
+def signals_do_what_they_did():
     """Give a test's process its signals back: a process of the service, called in a test, takes them."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
@@ -40,7 +37,7 @@ def signals_do_what_they_did() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sqlite_template(tmp_path_factory):
     """A migrated SQLite file; tests get copies."""
     path = tmp_path_factory.mktemp("serve") / "template.db"
     database = open_database(f"sqlite:///{path}")
@@ -51,7 +48,7 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def sqlite_database(sqlite_template: Path, tmp_path: Path) -> Iterator[Database]:
+def sqlite_database(sqlite_template, tmp_path):
     """An empty migrated SQLite database."""
     database = open_database(f"sqlite:///{shutil.copy(sqlite_template, tmp_path / 'serve.db')}", busy_s=2.0)
     yield database
@@ -59,7 +56,7 @@ def sqlite_database(sqlite_template: Path, tmp_path: Path) -> Iterator[Database]
 
 
 @pytest.fixture(scope="session")
-def postgresql_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgresql_url(tmp_path_factory):
     """The URL of a PostgreSQL server in which databases may be made; the server ends with the tests."""
     if given := os.environ.get(POSTGRESQL_VARIABLE):
         yield given
@@ -73,7 +70,7 @@ def postgresql_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     )
     programs = _PROGRAMS[-1].parent
 
-    def quietly(*command: object) -> None:
+    def quietly(*command):
         words = [str(word) for word in command]
         subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, user=user, cwd=folder)
 
@@ -91,7 +88,7 @@ def postgresql_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
-def postgresql_database(postgresql_url: str, postgresql_template: str) -> Iterator[Database]:
+def postgresql_database(postgresql_url, postgresql_template):
     """An empty migrated PostgreSQL database."""
     name = f"coe_{os.getpid()}_{next(_numbers)}"
     _do(postgresql_url, f"CREATE DATABASE {name} TEMPLATE {postgresql_template}")
@@ -102,7 +99,7 @@ def postgresql_database(postgresql_url: str, postgresql_template: str) -> Iterat
 
 
 @pytest.fixture(scope="session")
-def postgresql_template(postgresql_url: str) -> Iterator[str]:
+def postgresql_template(postgresql_url):
     """The name of a migrated PostgreSQL database; tests get copies."""
     name = f"coe_{os.getpid()}_template"
     _do(postgresql_url, f"CREATE DATABASE {name}")
@@ -114,7 +111,7 @@ def postgresql_template(postgresql_url: str) -> Iterator[str]:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def database(request: pytest.FixtureRequest) -> Database:
+def database(request):
     """An empty migrated database of each kind, one after the other."""
     found = request.getfixturevalue(f"{request.param}_database")
     assert isinstance(found, Database)
@@ -122,7 +119,7 @@ def database(request: pytest.FixtureRequest) -> Database:
 
 
 @pytest.fixture
-def bare_database(request: pytest.FixtureRequest, database: Database, tmp_path: Path) -> Iterator[Database]:
+def bare_database(request, database, tmp_path):
     """A database without tables, of the kind of the test's other database."""
     if database.is_sqlite:
         (tmp_path / "bare.db").touch()
@@ -139,7 +136,7 @@ def bare_database(request: pytest.FixtureRequest, database: Database, tmp_path: 
 
 
 @pytest.fixture(scope="session", autouse=True)
-def no_commit_waits_for_the_disk() -> Iterator[None]:
+def no_commit_waits_for_the_disk():
     """Let SQLite leave commits to the system, as `nothing_waits_for_the_disk` leaves files: processes end, no power."""
     assert connecting.SYNCHRONOUS == "FULL"
     with pytest.MonkeyPatch.context() as patch:
@@ -148,7 +145,7 @@ def no_commit_waits_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def workers_look_often() -> Iterator[None]:
+def workers_look_often():
     """Let a worker that has nothing to do look for boards five times as often: tests wait for it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(station, "LOOK_S", 0.05)
@@ -157,26 +154,26 @@ def workers_look_often() -> Iterator[None]:
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+def hasty(monkeypatch):
     """A bridge that looks and tries again at once."""
     for name, pause_s in (("LOOK_S", 0.02), ("FIRST_PAUSE_S", 0.02), ("LONGEST_PAUSE_S", 0.1)):
         monkeypatch.setattr(outbox_relay, name, pause_s)
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> ServeConfig:
+def config(tmp_path):
     """A config whose line ends soon."""
     return config_of(tmp_path, drain_s=5)
 
 
 @pytest.fixture
-def shop(config: ServeConfig, database: Database, tiny: tuple[Path, Path]) -> Shop:
+def shop(config, database, tiny):
     """The service with a worker on a quick device."""
     return Shop(config, database, tiny)
 
 
 @pytest.fixture
-def served(tmp_path: Path, sqlite_template: Path) -> Iterator[Served]:
+def served(tmp_path, sqlite_template):
     """A gate with an embedded database, a key of each role, and the tiny board's recipe."""
     config = config_of(tmp_path)
     with embedded(config, sqlite_template) as database:
@@ -186,7 +183,7 @@ def served(tmp_path: Path, sqlite_template: Path) -> Iterator[Served]:
 
 
 @pytest.fixture
-def browser() -> Iterator[Any]:
+def browser():
     """Chromium, or a sentence that says what is missing."""
     library = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     program = shutil.which("chromium")
@@ -198,11 +195,11 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-def _with_name(url: str, name: str) -> str:
+def _with_name(url, name):
     return make_url(url).set(database=name).render_as_string(hide_password=False)
 
 
-def _do(url: str, statement: str) -> None:
+def _do(url, statement):
     engine = create_engine(url, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         connection.execute(text(statement))

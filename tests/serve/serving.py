@@ -7,11 +7,8 @@ import shutil
 import socket
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import httpx
 import numpy as np
@@ -22,21 +19,20 @@ from PIL import Image
 from coe.serve import service_config
 from coe.serve.clock import now_us
 from coe.serve.database import keys, recipe_versions
-from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.tables import Recipe
+from coe.serve.database.connecting import open_database
 from coe.serve.enums import ActivationState, Role
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.server import make_server, open_gate
-from coe.serve.service_config import Limits, ServeConfig
+from coe.serve.service_config import Limits
 
 
 class Ticks:
     """asyncio as uvicorn's loop sees it: a gate looks ten times as often whether it shall end."""
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name):
         return getattr(asyncio, name)
 
-    async def sleep(self, seconds: float) -> None:
+    async def sleep(self, seconds):
         await asyncio.sleep(seconds / 10)
 
 
@@ -56,16 +52,16 @@ class Served:
     engineer: httpx.Client
     nobody: httpx.Client
 
-    def limit(self, **limits: float) -> None:
+    def limit(self, **limits):
         """Give this gate alone other limits."""
         self.gate.config = self.gate.config.model_copy(update={"limits": Limits.model_validate(limits)})
 
     @property
-    def database(self) -> Database:
+    def database(self):
         return self.gate.database
 
 
-def client_of(address: str, key: str = "") -> httpx.Client:
+def client_of(address, key=""):
     """Return a client of a gate; with a key, as its owner."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     # The gates speak plain HTTP here. A client that could verify certificates takes 45 ms to read those of the system.
@@ -73,7 +69,7 @@ def client_of(address: str, key: str = "") -> httpx.Client:
 
 
 @contextmanager
-def serving(config: ServeConfig, database: Database) -> Iterator[Served]:
+def serving(config, database):
     """Run a gate over a migrated database until the block ends."""
     held = {}
     with database.writing() as connection:
@@ -102,7 +98,7 @@ def serving(config: ServeConfig, database: Database) -> Iterator[Served]:
 
 
 @contextmanager
-def embedded(config: ServeConfig, template: Path, busy_s: float = 5.0) -> Iterator[Database]:
+def embedded(config, template, busy_s=5.0):
     """Open the embedded database of a config, a copy of a migrated one; it waits so long for a lock."""
     shutil.copy(template, config.data / "serve.db")
     database = open_database(config.database_url, busy_s=busy_s)
@@ -110,11 +106,11 @@ def embedded(config: ServeConfig, template: Path, busy_s: float = 5.0) -> Iterat
     database.close()
 
 
-def embedded_database(busy_s: float = 5.0) -> Any:
+def embedded_database(busy_s=5.0):
     """Return a fixture: the embedded database of the fixture `config`."""
 
     @pytest.fixture(name="database")
-    def opened(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
+    def opened(config, sqlite_template):
         with embedded(config, sqlite_template, busy_s) as database:
             yield database
 
@@ -122,7 +118,7 @@ def embedded_database(busy_s: float = 5.0) -> Any:
 
 
 @contextmanager
-def locked(database: Database) -> Iterator[None]:
+def locked(database):
     """Hold the lock of the database's file in another connection, as a backup program or a shell does."""
     with closing(sqlite3.connect(str(database.url.database), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
@@ -130,7 +126,7 @@ def locked(database: Database) -> Iterator[None]:
         other.execute("ROLLBACK")
 
 
-def activated(database: Database, rules: str, name: str = "tiny", **content: object) -> Recipe:
+def activated(database, rules, name="tiny", **content):
     """Add a recipe and make it active."""
     with database.writing() as connection:
         recipe = recipe_versions.add(connection, name, {"rules": rules, **content}, by="ann", now_us=now_us())
@@ -139,7 +135,7 @@ def activated(database: Database, rules: str, name: str = "tiny", **content: obj
     return recipe
 
 
-def png(seed: int = 0, side: int = 40) -> bytes:
+def png(seed=0, side=40):
     """Return a picture of noise as the bytes of a PNG file."""
     pixels = np.random.default_rng(seed).integers(0, 255, (side, side, 3), dtype=np.uint8)
     file = io.BytesIO()
@@ -147,14 +143,14 @@ def png(seed: int = 0, side: int = 40) -> bytes:
     return file.getvalue()
 
 
-def put(client: httpx.Client, key: str, name: str, content: bytes | None = None) -> httpx.Response:
+def put(client, key, name, content=None):
     """Hand a view in."""
     content = png() if content is None else content
     headers = {"X-SHA256": hashlib.sha256(content).hexdigest()}
     return client.put(f"/api/v1/boards/{key}/views/{name}", content=content, headers=headers)
 
 
-def hand_in(client: httpx.Client, key: str, parts: dict[str, str], **more: object) -> httpx.Response:
+def hand_in(client, key, parts, **more):
     """Hand a board in with a different picture of each part, given as refdes: component."""
     for number, refdes in enumerate(parts):
         assert put(client, key, refdes, png(number)).status_code in (200, 201)
@@ -162,7 +158,7 @@ def hand_in(client: httpx.Client, key: str, parts: dict[str, str], **more: objec
     return client.post(f"/api/v1/boards/{key}", json={"recipe": "tiny", "views": views, **more})
 
 
-def config_of(folder: Path, **settings: object) -> ServeConfig:
+def config_of(folder, **settings):
     """Return a config whose data lie in a folder, on a free port."""
     written = {"station": "test", "data": folder, "listen": {"port": 0}, **settings}
     return service_config.model_of(written).model_validate(written)
@@ -171,7 +167,7 @@ def config_of(folder: Path, **settings: object) -> ServeConfig:
 WITH_HEADER = {"X-CSRF-Token": "sign in"}
 
 
-def signed_in(served: Served, role: Role = Role.OPERATOR, name: str = "") -> httpx.Client:
+def signed_in(served, role=Role.OPERATOR, name=""):
     """Return a client that holds a session, as a browser does."""
     key = keys.generate()
     served.database.write(keys.add, name or f"person {role}", role, key, now_us=now_us())
@@ -184,9 +180,9 @@ def signed_in(served: Served, role: Role = Role.OPERATOR, name: str = "") -> htt
     return client
 
 
-def problem(answer: httpx.Response, status: int, kind: str) -> dict[str, str]:
+def problem(answer, status, kind):
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), answer.text
-    body: dict[str, str] = answer.json()
+    body = answer.json()
     assert body["type"] == f"urn:coe:problem:{kind}"
     assert body["detail"]
     assert body["way_out"]
@@ -194,7 +190,7 @@ def problem(answer: httpx.Response, status: int, kind: str) -> dict[str, str]:
     return body
 
 
-def raw(served: Served, *parts: bytes, wait: Callable[[], object] = lambda: None) -> bytes:
+def raw(served, *parts, wait=lambda: None):
     """Send bytes as they are, and return all that comes back."""
     host, port = served.address.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:

@@ -1,16 +1,13 @@
 """`/openapi.json`: what it says of answers is what comes, so that a client which was generated from it works."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
-import httpx
 import pytest
 from endpoint_table import table, table_of_page
 from serve_rows import decided, ng
-from serving import Served, hand_in, put
+from serving import hand_in, put
 from tiny_line import TINY
 
 from coe.core import Box, Finding, Heat, Likeness
@@ -26,19 +23,19 @@ _TYPES = {"string": str, "integer": int, "number": (int, float), "boolean": bool
 class Description:
     """The description of an API, to compare answers with."""
 
-    def __init__(self, document: dict[str, Any]) -> None:
+    def __init__(self, document):
         self.document = document
-        self.seen: set[tuple[str, str]] = set()
+        self.seen = set()
 
-    def operation(self, method: str, path: str) -> dict[str, Any]:
+    def operation(self, method, path):
         for template, methods in self.document["paths"].items():
             if method.lower() in methods and re.fullmatch(re.sub(r"{\w+}", "[^/]+", template), path):
                 self.seen.add((method, template))
-                found: dict[str, Any] = methods[method.lower()]
+                found = methods[method.lower()]
                 return found
         raise AssertionError(f"{method} {path} is not described")
 
-    def expect(self, answer: httpx.Response) -> None:
+    def expect(self, answer):
         """Raise AssertionError unless an answer is as it is described, and holds nothing else."""
         request = answer.request
         described = self.operation(request.method, request.url.path)["responses"]
@@ -54,7 +51,7 @@ class Description:
         if media_type.endswith("json"):
             self.fits(one["content"][media_type]["schema"], answer.json(), request.url.path)
 
-    def fits(self, schema: dict[str, Any], value: Any, where: str) -> None:
+    def fits(self, schema, value, where):
         if "$ref" in schema:
             schema = self.resolved(schema["$ref"])
         if "anyOf" in schema:
@@ -78,21 +75,21 @@ class Description:
             if schema.get("format") == "date-time":
                 assert datetime.fromisoformat(value).tzinfo is not None, where
 
-    def does_fit(self, schema: dict[str, Any], value: Any) -> bool:
+    def does_fit(self, schema, value):
         try:
             self.fits(schema, value, "")
         except AssertionError:
             return False
         return True
 
-    def resolved(self, reference: str) -> Any:
+    def resolved(self, reference):
         prefix, _, name = reference.rpartition("/")
         assert prefix == "#/components/schemas"
         return self.document["components"]["schemas"][name]
 
 
 @pytest.fixture
-def description(served: Served) -> Description:
+def description(served):
     """The description of a served gate; each answer to its clients is compared with it."""
     described = Description(served.nobody.get("/openapi.json").json())
     for client in (served.feeder, served.operator, served.engineer, served.nobody):
@@ -100,14 +97,14 @@ def description(served: Served) -> Description:
     return described
 
 
-def parts_of(node: Any) -> Iterator[dict[str, Any]]:
+def parts_of(node):
     if isinstance(node, dict):
         yield node
     for part in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
         yield from parts_of(part)
 
 
-def test_every_reference_leads_somewhere_and_no_answer_is_without_its_content(served: Served) -> None:
+def test_every_reference_leads_somewhere_and_no_answer_is_without_its_content(served):
     description = Description(served.nobody.get("/openapi.json").json())
     for part in parts_of(description.document):
         if "$ref" in part:
@@ -121,11 +118,11 @@ def test_every_reference_leads_somewhere_and_no_answer_is_without_its_content(se
                     assert all("schema" in kind for kind in one["content"].values()), (method, path, status)
 
 
-def test_the_guide_lists_the_endpoints() -> None:
+def test_the_guide_lists_the_endpoints():
     assert table_of_page() == table(), "write it again: python tests/support/endpoint_table.py"
 
 
-def test_answers_have_no_loose_field(served: Served) -> None:
+def test_answers_have_no_loose_field(served):
     description = Description(served.nobody.get("/openapi.json").json())
     answers = [
         kind["schema"]
@@ -135,10 +132,10 @@ def test_answers_have_no_loose_field(served: Served) -> None:
         for kind in answer.get("content", {}).values()
         if path.startswith(("/api", "/health")) and status[1:] != "XX"
     ]
-    loose: set[str] = set()
-    seen: set[str] = set()
+    loose = set()
+    seen = set()
 
-    def look(schema: Any, where: str) -> None:
+    def look(schema, where):
         if "$ref" in schema:
             name = schema["$ref"].rpartition("/")[2]
             if name not in seen:
@@ -160,7 +157,7 @@ def test_answers_have_no_loose_field(served: Served) -> None:
     assert loose == set()
 
 
-def test_findings_of_every_kind_are_as_they_are_described(served: Served, description: Description) -> None:
+def test_findings_of_every_kind_are_as_they_are_described(served, description):
     box = Box("bridge", float("nan"), (1.0, 2.0, 3.0, 4.0))
     heat, likeness = Heat(1, 2, b"ab"), Likeness(1, b"rgb", (0.0, 0.0, 1.0, 1.0))
     more = {"doubt": "it does not fit", "read": "A7", "allowed": ("A.",), "reference": "other"}
@@ -177,7 +174,7 @@ def test_findings_of_every_kind_are_as_they_are_described(served: Served, descri
         description.fits({"$ref": "#/components/schemas/Finding"}, row, "a finding")
 
 
-def test_answers_are_as_they_are_described(served: Served, description: Description) -> None:
+def test_answers_are_as_they_are_described(served, description):
     feeder, operator, engineer = served.feeder, served.operator, served.engineer
     put(feeder, "b1", "R1")
     hand_in(feeder, "b1", {"R1": "A"}, serial="S1")
@@ -207,7 +204,7 @@ def test_answers_are_as_they_are_described(served: Served, description: Descript
     assert len(description.seen) > 25
 
 
-def test_a_client_answers_a_call_by_the_description_alone(served: Served, description: Description) -> None:
+def test_a_client_answers_a_call_by_the_description_alone(served, description):
     served.database.write(decided, "b1", ng("R1"))
     operator = served.operator
     [call] = operator.get("/api/v1/calls", params={"status": "open"}).json()["calls"]
@@ -226,7 +223,7 @@ def test_a_client_answers_a_call_by_the_description_alone(served: Served, descri
     assert operator.post("/api/v1/calls/next").status_code == 204
 
 
-def test_defaults_of_a_query_may_be_sent(served: Served, description: Description) -> None:
+def test_defaults_of_a_query_may_be_sent(served, description):
     """As generated clients do; a number that a client of JavaScript cannot hold is no default."""
     for path, methods in description.document["paths"].items():
         for one in methods.get("get", {"parameters": []})["parameters"]:

@@ -2,14 +2,12 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import psutil
 import pytest
 from quick_line import QuickDevice
-from serving import Served, png
+from serving import png
 from stations import LIGHT, deciding, quick_opener
-from tiny_line import Call
 
 from coe.board import rules
 from coe.lab import past_boards, serve_bench
@@ -21,13 +19,13 @@ from coe.serve.database import audit, recipe_versions
 from coe.serve.database.hourly import Window, board_counts
 
 
-def test_goals_are_upper_bounds_unless_they_say_otherwise() -> None:
+def test_goals_are_upper_bounds_unless_they_say_otherwise():
     for at_least, met in ((False, [True, True, False]), (True, [False, True, True])):
         assert [Measured("pages", "/", value, "ms", 1, 5, at_least).is_met for value in (4, 5, 6)] == met
     assert Measured("pages", "/", 1, "ms", 1).is_met is None
 
 
-def test_a_history_is_one_that_the_service_could_have_written(served: Served) -> None:
+def test_a_history_is_one_that_the_service_could_have_written(served):
     (recipe,) = served.database.read(recipe_versions.all_active)
     past_boards.fill(served.database, recipe.id, ["A", "B"], 50, now_us())
     with served.database.reading() as connection:
@@ -37,7 +35,7 @@ def test_a_history_is_one_that_the_service_could_have_written(served: Served) ->
 
 
 @pytest.mark.slow
-def test_each_part_measures_a_running_service(served: Served, tiny: tuple[Path, Path], tmp_path: Path) -> None:
+def test_each_part_measures_a_running_service(served, tiny, tmp_path):
     path = tmp_path / "part.png"
     path.write_bytes(LIGHT)
     roles = ("feeder", "operator", "engineer")
@@ -58,14 +56,14 @@ def test_each_part_measures_a_running_service(served: Served, tiny: tuple[Path, 
     assert by_name["an event at 3 clients, p99"].note.startswith("0 of")
 
 
-def test_a_wrong_part_is_told(call: Call) -> None:
+def test_a_wrong_part_is_told(call):
     said = call("serve", "--parts", "speeed")
     assert said.status == 2
     assert "'speeed'; did you mean 'speed'" in said.words
 
 
 @pytest.mark.slow
-def test_the_command_starts_the_service_and_measures_every_part(call: Call, tmp_path: Path) -> None:
+def test_the_command_starts_the_service_and_measures_every_part(call, tmp_path):
     board, store = synthetic.synthetic_board(tmp_path, kind="resnet18", experts=2, input_size=32, seed=0)
     for number, component in enumerate(rules.load(board).components):
         path = tmp_path / "images" / "S1" / f"P{number}__{component}.png"

@@ -2,7 +2,6 @@
 
 import io
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,20 +9,16 @@ import pytest
 from PIL import Image
 from serving import activated, embedded_database
 from stations import DARK, LIGHT, accept, deciding, state_of
-from thread_boxes import ThreadBoxes
 from tiny_line import TINY
 from waiting import eventually
 
 from coe import Inspector
 from coe.core import Verdict
-from coe.inspector.line_options import LineOptions
 from coe.serve.clock import now_us
 from coe.serve.database import call_rows, fault_log, recipe_versions, row_types
-from coe.serve.database.connecting import Database
 from coe.serve.database.tables import Activation
 from coe.serve.enums import ActivationState
-from coe.serve.service_config import LineSettings, ServeConfig
-from coe.serve.worker.product import Adjust
+from coe.serve.service_config import LineSettings
 from coe.testing import Experiment
 
 SHOWN = {"R1": LIGHT, "R2": DARK}
@@ -32,14 +27,14 @@ SHOWN = {"R1": LIGHT, "R2": DARK}
 database = embedded_database(busy_s=0.2)
 
 
-def on_cluster(config: ServeConfig, tiny: tuple[Path, Path], cluster: str) -> ServeConfig:
+def on_cluster(config, tiny, cluster):
     line = LineSettings(
         store=tiny[1], memory=100_000_000, executors="cpu=1", threads=1, profile="none", cluster=cluster
     )
     return config.model_copy(update={"line": line})
 
 
-def verdicts_of_one_box(tiny: tuple[Path, Path]) -> dict[str, Verdict | None]:
+def verdicts_of_one_box(tiny):
     with Inspector(tiny[0], store=tiny[1], memory="100MB", executors="cpu=1", threads=1, profile=None) as alone:
         return {
             refdes: alone.submit(np.asarray(Image.open(io.BytesIO(content))), "C", order="RGB").result().verdict
@@ -47,7 +42,7 @@ def verdicts_of_one_box(tiny: tuple[Path, Path]) -> dict[str, Verdict | None]:
         }
 
 
-def change_over(config: ServeConfig, database: Database, tiny: tuple[Path, Path], adjust: Adjust | None) -> None:
+def change_over(config, database, tiny, adjust):
     """Inspect boards of two recipes, activate a third in the middle, and compare all with one box."""
     called = {refdes for refdes, verdict in verdicts_of_one_box(tiny).items() if verdict is not Verdict.OK}
     boards = [accept(config, database, activated(database, TINY, name).id, SHOWN, key=name) for name in ("one", "two")]
@@ -58,7 +53,7 @@ def change_over(config: ServeConfig, database: Database, tiny: tuple[Path, Path]
             third = recipe_versions.add(connection, "one", content, by="ann", now_us=now_us())
             asked = recipe_versions.ask_activation(connection, third.id, by="ann", now_us=now_us())
 
-        def state() -> ActivationState:
+        def state():
             found = database.read(row_types.get, Activation, asked.id)
             return found.state
 
@@ -75,12 +70,10 @@ def change_over(config: ServeConfig, database: Database, tiny: tuple[Path, Path]
             assert {call.refdes for call in call_rows.of_board(connection, board.id)} == called
 
 
-def test_products_change_on_several_boxes(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path], thread_boxes: Callable[[int], ThreadBoxes]
-) -> None:
-    made: list[ThreadBoxes] = []
+def test_products_change_on_several_boxes(config, database, tiny, thread_boxes):
+    made = []
 
-    def adjust(line: LineOptions) -> LineOptions:
+    def adjust(line):
         made.append(thread_boxes(2))
         return line.but(experiment=Experiment(make_boxes=made[-1]))
 
@@ -92,9 +85,7 @@ def test_products_change_on_several_boxes(
 @pytest.mark.slow
 @pytest.mark.serial
 @pytest.mark.filterwarnings("default")
-def test_products_change_on_machines_of_a_ray_cluster(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_products_change_on_machines_of_a_ray_cluster(config, database, tiny, monkeypatch):
     pytest.importorskip("ray", reason="Ray is not installed (requirements.real.lock)")
     from ray.cluster_utils import Cluster
 

@@ -2,14 +2,11 @@
 
 import hashlib
 from contextlib import closing
-from pathlib import Path
-from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 from serve_rows import the
-from serving import Served, activated, put, signed_in
+from serving import activated, put, signed_in
 from sqlalchemy.exc import IntegrityError
 from stations import accept_request, deciding, quick_opener, state_of
 from tiny_line import TINY
@@ -28,24 +25,24 @@ CONTENT = {"rules": TINY, "whole": WHOLE, "within_s": None, "terminations": {}, 
 PATH = "/api/v1/recipes/new/1"
 
 
-def staged(served: Served, **changes: Any) -> int:
+def staged(served, **changes):
     """Add a version of the recipe `new`, and return its number."""
     return served.database.write(recipe_versions.add, "new", {**CONTENT, **changes}, by="ann", now_us=now_us()).version
 
 
-def refuse(whole: WholeBoard) -> str:
+def refuse(whole):
     raise ConfigError("line 3 is torn")
 
 
-def overlay(client: httpx.Client, path: str = PATH) -> httpx.Response:
+def overlay(client, path=PATH):
     return client.post(f"{path}/overlay", content=png(BOARD), params={"side": 300})
 
 
-def proof_of(answer: httpx.Response) -> dict[str, str]:
+def proof_of(answer):
     return {"picture": answer.headers["x-picture-sha256"], "proof": answer.headers["x-overlay-proof"]}
 
 
-def test_without_a_word_on_its_placements_a_version_is_not_activated(served: Served) -> None:
+def test_without_a_word_on_its_placements_a_version_is_not_activated(served):
     staged(served)
     refused = served.engineer.post(f"{PATH}/activate")
     assert (refused.status_code, refused.json()["detail"]) == (
@@ -68,7 +65,7 @@ def test_without_a_word_on_its_placements_a_version_is_not_activated(served: Ser
     )
 
 
-def test_the_first_word_stays_and_nothing_changes_it(served: Served) -> None:
+def test_the_first_word_stays_and_nothing_changes_it(served):
     staged(served)
     seen = proof_of(overlay(served.engineer))
     first = served.engineer.post(f"{PATH}/confirmation", json=seen).json()
@@ -77,7 +74,7 @@ def test_the_first_word_stays_and_nothing_changes_it(served: Served) -> None:
         connection.exec_driver_sql("UPDATE confirmation SET confirmed_by = 'bob'")
 
 
-def test_a_word_holds_for_versions_with_the_same_placements_alone(served: Served) -> None:
+def test_a_word_holds_for_versions_with_the_same_placements_alone(served):
     staged(served)
     assert served.engineer.post(f"{PATH}/confirmation", json=proof_of(overlay(served.engineer))).status_code == 201
     retrained = staged(served, terminations={"A": 2})
@@ -86,9 +83,7 @@ def test_a_word_holds_for_versions_with_the_same_placements_alone(served: Served
     assert [answer.status_code for answer in answers] == [202, 409]
 
 
-def test_placements_that_another_version_of_the_service_reads_elsewhere_are_confirmed_anew(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_placements_that_another_version_of_the_service_reads_elsewhere_are_confirmed_anew(served, monkeypatch):
     activated(served.database, TINY, name="new", whole=WHOLE)
     assert served.engineer.post(f"{PATH}/confirmation", json=proof_of(overlay(served.engineer))).status_code == 201
     put(served.feeder, "b1", "top", png(BOARD))
@@ -111,7 +106,7 @@ def test_placements_that_another_version_of_the_service_reads_elsewhere_are_conf
     assert WholeBoard.model_validate(bottom).reading == WholeBoard.model_validate(WHOLE).reading
 
 
-def test_only_an_overlay_that_was_drawn_for_this_version_can_be_confirmed(served: Served) -> None:
+def test_only_an_overlay_that_was_drawn_for_this_version_can_be_confirmed(served):
     staged(served)
     staged(served, terminations={"A": 2})
     seen = proof_of(overlay(served.engineer, "/api/v1/recipes/new/2"))
@@ -125,18 +120,18 @@ def test_only_an_overlay_that_was_drawn_for_this_version_can_be_confirmed(served
     assert served.engineer.post("/api/v1/recipes/new/9/confirmation", json=own).status_code == 404
 
 
-def test_the_overlay_of_a_board_that_is_not_registered_proves_nothing(served: Served) -> None:
+def test_the_overlay_of_a_board_that_is_not_registered_proves_nothing(served):
     staged(served)
     blank = png(np.full((400, 480, 3), 200, np.uint8))
     answer = served.engineer.post(f"{PATH}/overlay", content=blank, params={"side": 300})
     assert (answer.status_code, "x-overlay-proof" in answer.headers) == (200, False)
 
 
-def test_a_recipe_of_single_pictures_needs_no_word(served: Served) -> None:
+def test_a_recipe_of_single_pictures_needs_no_word(served):
     assert served.engineer.post("/api/v1/recipes/tiny/1/activate").status_code == 202
 
 
-def test_the_page_of_a_version_says_who_confirmed_it(served: Served) -> None:
+def test_the_page_of_a_version_says_who_confirmed_it(served):
     staged(served)
     with closing(signed_in(served, Role.ENGINEER)) as person:
         before, listed = person.get("/recipes/new/1").text, person.get("/recipes").text
@@ -152,13 +147,13 @@ def test_the_page_of_a_version_says_who_confirmed_it(served: Served) -> None:
         assert "board-picture" not in person.get("/recipes/new/1").text
 
 
-def moved_by(served: Served, name: str = "new") -> int:
+def moved_by(served, name="new"):
     """Stage a version that cuts boards in another way than the active one; return its number."""
     activated(served.database, TINY, name=name, whole=WHOLE)
     return staged(served, whole={**WHOLE, "parts": WHOLE["parts"].replace("5", "6")})
 
 
-def test_no_feeder_names_a_version_that_cannot_be_activated(served: Served) -> None:
+def test_no_feeder_names_a_version_that_cannot_be_activated(served):
     version = moved_by(served)
     put(served.feeder, "b1", "top", png(BOARD))
     body = {"recipe": "new", "version": version}
@@ -168,7 +163,7 @@ def test_no_feeder_names_a_version_that_cannot_be_activated(served: Served) -> N
     assert served.feeder.post("/api/v1/boards/b1", json={"recipe": "new", "whole": "top"}).status_code == 202
 
 
-def test_a_line_opens_no_version_that_cannot_be_activated(served: Served, tiny: tuple[Path, Path]) -> None:
+def test_a_line_opens_no_version_that_cannot_be_activated(served, tiny):
     """A board and an activation that got into the database in another way."""
     version, config, database = moved_by(served), served.gate.config, served.database
     with database.writing() as connection:
@@ -186,7 +181,7 @@ def test_a_line_opens_no_version_that_cannot_be_activated(served: Served, tiny: 
     assert answered.state is ActivationState.FAILED
 
 
-def test_placements_on_which_a_board_may_lie_wrong_are_not_confirmed_in_silence(served: Served) -> None:
+def test_placements_on_which_a_board_may_lie_wrong_are_not_confirmed_in_silence(served):
     two = {"diameter": 1, "search": 2.5, "at": {"F1": [1.5, 1.5], "F2": [18.5, 14.5]}}
     whole, way = whole_of(fiducials=two), "turned by 180 degrees"
     staged(served, whole=whole)

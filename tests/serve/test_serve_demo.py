@@ -2,23 +2,20 @@
 
 from argparse import Namespace
 from hashlib import sha256
-from pathlib import Path
 
 import httpx
-import pytest
 from sqlalchemy import select
 
 from apps.serve_demo import history, line
 from coe.serve.clock import now_us
 from coe.serve.database import tables
-from coe.serve.database.connecting import Database
 from coe.serve.picture_folder import Pictures
 
 
-def test_boards_go_on_coming_after_a_gate_has_died_and_end_with_the_service(capsys: pytest.CaptureFixture[str]) -> None:
+def test_boards_go_on_coming_after_a_gate_has_died_and_end_with_the_service(capsys):
     answers = [202, httpx.RemoteProtocolError("it closed the connection"), 503, 202]
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def answer(request):
         status = answers.pop(0)
         if isinstance(status, Exception):
             raise status
@@ -32,7 +29,7 @@ def test_boards_go_on_coming_after_a_gate_has_died_and_end_with_the_service(caps
     assert "503" in told[1]
 
 
-def test_the_newest_boards_of_a_history_have_pictures(sqlite_database: Database, tmp_path: Path) -> None:
+def test_the_newest_boards_of_a_history_have_pictures(sqlite_database, tmp_path):
     pictures = Pictures(tmp_path / "pictures")
     pictures.prepare()
     recipe = sqlite_database.write(history.recipe_of)

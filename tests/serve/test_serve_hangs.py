@@ -2,9 +2,6 @@
 
 import threading
 import time
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
 
 import pytest
 from quick_line import QuickDevice
@@ -18,42 +15,39 @@ from coe.core import Verdict
 from coe.pictures.picture_file import PictureFile
 from coe.serve.clock import Clocks
 from coe.serve.database import fault_log
-from coe.serve.database.connecting import Database
 from coe.serve.enums import FaultKind
-from coe.serve.service_config import ServeConfig
 from coe.serve.worker import locating
 from coe.serve.worker import station as station_module
-from coe.serve.worker.line_watch import LineHangs, LineWatch
-from coe.serve.worker.product import OpenLine
+from coe.serve.worker.line_watch import LineHangs
 from coe.serve.worker.station import Station
 
-ONE: Mapping[str, Any] = {"views": {"R1": {"refdes": "R1", "component": "C"}}}
+ONE = {"views": {"R1": {"refdes": "R1", "component": "C"}}}
 
 
 database = embedded_database()
 
 
 @pytest.fixture
-def hasty(config: ServeConfig) -> ServeConfig:
+def hasty(config):
     """A config by which all hangs after a second."""
     return config.model_copy(update={"line": config.line.model_copy(update={"hangs_after_s": 1.0})})
 
 
-def hang_of(station: Station) -> str:
+def hang_of(station):
     with pytest.raises(LineHangs) as hang:
         eventually(lambda: bool(station.step()))
     return str(hang.value)
 
 
-def hung(database: Database) -> list[str]:
+def hung(database):
     with database.reading() as connection:
         return [fault.about for fault in fault_log.open_faults(connection) if fault.kind is FaultKind.EXPERT_HANGS]
 
 
 @pytest.mark.parametrize("is_whole", [False, True])
 def test_a_picture_that_is_read_for_ever_ends_the_line_and_the_next_line_goes_on(
-    hasty: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, is_whole: bool
-) -> None:
+    hasty, database, tiny, monkeypatch, is_whole
+):
     """As from a mount whose server is gone. Boards without a due time, and all boards after them, would wait."""
     answers = threading.Event()
     read, locate = PictureFile.read, locating.locate
@@ -75,9 +69,7 @@ def test_a_picture_that_is_read_for_ever_ends_the_line_and_the_next_line_goes_on
     assert state_of(database, board.id).verdict is (Verdict.NG if is_whole else Verdict.OK)
 
 
-def test_boards_whose_time_ends_hide_no_picture_that_is_read_for_ever(
-    hasty: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_boards_whose_time_ends_hide_no_picture_that_is_read_for_ever(hasty, database, tiny, monkeypatch):
     """Each is decided when it is due, and its picture waits for the thread behind the first."""
     answers = threading.Event()
     locate = locating.locate
@@ -96,16 +88,14 @@ def test_boards_whose_time_ends_hide_no_picture_that_is_read_for_ever(
         station.close()
 
 
-def test_a_line_that_never_loads_its_first_experts_is_found(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_that_never_loads_its_first_experts_is_found(config, database, tiny, monkeypatch):
     answers, waits = threading.Event(), threading.Event()
 
-    def load() -> None:
+    def load():
         waits.set()
         answers.wait()
 
-    def opener(config: ServeConfig, watch: LineWatch, adjust: object) -> OpenLine:
+    def opener(config, watch, adjust):
         return quick_opener(tiny, QuickDevice(load=[load] * 20), watchers=[watch])
 
     monkeypatch.setattr(station_module, "line_opener", opener)

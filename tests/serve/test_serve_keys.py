@@ -57,39 +57,39 @@ ENDS = {
 BEGINS = {"nothing": [], "a space": [" "], "an Enter": ["Enter"], "two Enters": ["Enter", "Enter"]}
 
 
-def meanings(*cases: tuple[list[tuple[str, float]], bool]) -> list[list[str]]:
+def meanings(*cases):
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no Node.js here")
     told = json.dumps([{"keys": keys, "field": field} for keys, field in cases])
     run = subprocess.run([node, "-e", RUN, SCRIPT, told], capture_output=True, text=True, check=True)
-    answer: list[list[str]] = json.loads(run.stdout)
+    answer = json.loads(run.stdout)
     return answer
 
 
-def scan(begin: list[str], ends: list[str], lag_ms: float, gap_ms: float = 8) -> list[tuple[str, float]]:
+def scan(begin, ends, lag_ms, gap_ms=8):
     """Return a scan of SN0 with the times of its keys."""
     keys = [(key, LATER + gap_ms * number) for number, key in enumerate([*begin, "S", "N", "0"])]
     return keys + [(key, keys[-1][1] + lag_ms + 8 * number) for number, key in enumerate(ends)]
 
 
-def test_no_end_and_no_beginning_of_a_scan_answers_or_presses_the_button_that_has_the_focus() -> None:
+def test_no_end_and_no_beginning_of_a_scan_answers_or_presses_the_button_that_has_the_focus():
     cases = [(scan(begin, *end), False) for begin in BEGINS.values() for end in ENDS.values()]
     assert meanings(*cases) == [["scan SN0"]] * len(cases)
 
 
-def test_a_slow_scan_is_one_as_its_end_says() -> None:
+def test_a_slow_scan_is_one_as_its_end_says():
     [meant] = meanings((scan([], ["Enter"], 60, gap_ms=60), False))
     assert meant == ["scan SN0"]
 
 
-def test_a_scan_into_a_field_does_not_send_its_form() -> None:
+def test_a_scan_into_a_field_does_not_send_its_form():
     ended = [end for name, end in ENDS.items() if {"Enter", "Tab"} & set(end[0])]
     cases = [(scan([], *end), True) for end in ended]
     assert meanings(*cases) == [["scan SN0"]] * len(cases)
 
 
-def test_keys_of_people_are_what_they_were_pressed_for() -> None:
+def test_keys_of_people_are_what_they_were_pressed_for():
     alone, button, typed, fast, dropped = meanings(
         ([("1", LATER), ("2", LATER + 400)], False),
         ([("Enter", LATER), (" ", LATER + 2000)], False),
@@ -102,7 +102,7 @@ def test_keys_of_people_are_what_they_were_pressed_for() -> None:
     assert dropped == ["scan 1"]
 
 
-def test_a_key_that_nobody_held_waits_for_those_that_may_come_late() -> None:
+def test_a_key_that_nobody_held_waits_for_those_that_may_come_late():
     node = shutil.which("node")
     if node is None:
         pytest.skip("there is no Node.js here")

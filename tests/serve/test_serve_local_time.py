@@ -3,26 +3,25 @@
 from contextlib import closing
 from datetime import UTC, datetime, time
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from serve_rows import NOON, decided, ng
-from serving import Served, signed_in
+from serving import signed_in
 
 from coe.errors import CoeError
 from coe.serve import service_config
-from coe.serve.clock import HOUR_US, LocalTime, Shift
+from coe.serve.clock import HOUR_US, LocalTime
 from coe.serve.enums import Role
 
 THREE = {"early": time(6), "late": time(14), "night": time(22)}
 BERLIN = LocalTime("Europe/Berlin", THREE)
 
 
-def us(year: int, month: int, day: int, hour: int, minute: int = 0) -> int:
+def us(year, month, day, hour, minute=0):
     return int(datetime(year, month, day, hour, minute, tzinfo=UTC).timestamp()) * 1_000_000
 
 
-def names(shifts: list[Shift]) -> list[str]:
+def names(shifts):
     return [f"{shift.name} {shift.day:%d} {(shift.end_us - shift.start_us) // HOUR_US} h" for shift in shifts]
 
 
@@ -37,14 +36,14 @@ def names(shifts: list[Shift]) -> list[str]:
         (us(2026, 10, 25, 6, 0), ["early 25 8 h", "night 24 9 h", "late 24 8 h", "early 24 8 h"]),
     ],
 )
-def test_shifts_begin_by_the_clock_of_the_place(now_us: int, expected: list[str]) -> None:
+def test_shifts_begin_by_the_clock_of_the_place(now_us, expected):
     found = BERLIN.shifts_until(now_us, 4)
     assert names(found) == expected
     assert found[0].start_us <= now_us < found[0].end_us
     assert all(one.start_us == other.end_us for one, other in pairwise(found))
 
 
-def test_one_shift_lasts_a_day_and_no_shifts_are_none() -> None:
+def test_one_shift_lasts_a_day_and_no_shifts_are_none():
     assert names(LocalTime("Asia/Kolkata", {"day": time(0)}).shifts_until(NOON, 2)) == ["day 15 24 h", "day 14 24 h"]
     assert LocalTime().shifts_until(NOON, 3) == []
 
@@ -56,13 +55,11 @@ def test_one_shift_lasts_a_day_and_no_shifts_are_none() -> None:
         ("Pacific/Apia", (6,), us(2011, 12, 30, 20), ["6 31 24 h", "6 29 24 h", "6 28 24 h"]),
     ],
 )
-def test_of_shifts_in_an_hour_or_a_day_that_the_place_skips_there_is_none(
-    zone: str, hours: tuple[int, ...], now_us: int, expected: list[str]
-) -> None:
+def test_of_shifts_in_an_hour_or_a_day_that_the_place_skips_there_is_none(zone, hours, now_us, expected):
     assert names(LocalTime(zone, {str(hour): time(hour) for hour in hours}).shifts_until(now_us, 3)) == expected
 
 
-def test_a_config_has_a_zone_and_shifts(tmp_path: Path) -> None:
+def test_a_config_has_a_zone_and_shifts(tmp_path):
     file = tmp_path / "serve.yaml"
     file.write_text('station: a\nzone: Europe/Berlin\nshifts: {early: "06:00", late: "14:00"}\n')
     local = service_config.load(file).local
@@ -79,7 +76,7 @@ def test_a_config_has_a_zone_and_shifts(tmp_path: Path) -> None:
         ('shifts: {early: "06:00", late: "06:00"}', "same time"),
     ],
 )
-def test_a_wrong_zone_or_time_is_named_with_its_line(text: str, words: str, tmp_path: Path) -> None:
+def test_a_wrong_zone_or_time_is_named_with_its_line(text, words, tmp_path):
     file = tmp_path / "serve.yaml"
     file.write_text(f"station: a\n{text}\n")
     with pytest.raises(CoeError, match=words) as caught:
@@ -87,7 +84,7 @@ def test_a_wrong_zone_or_time_is_named_with_its_line(text: str, words: str, tmp_
     assert ":2" in str(caught.value)
 
 
-def test_pages_show_the_time_of_the_place_and_search_by_it(served: Served) -> None:
+def test_pages_show_the_time_of_the_place_and_search_by_it(served):
     served.gate.config = served.gate.config.model_copy(update={"zone": "Europe/Berlin", "shifts": THREE})
     served.gate.now_us = lambda: NOON + HOUR_US
     with closing(signed_in(served, Role.ENGINEER)) as person:
@@ -116,11 +113,11 @@ def test_pages_show_the_time_of_the_place_and_search_by_it(served: Served) -> No
 
 
 @pytest.mark.parametrize("since", ["2023-11-15T00:00Z&until=2023-11-14T00:00Z", "1980-01-01"])
-def test_a_window_that_ends_before_it_begins_or_is_too_long_is_refused(served: Served, since: str) -> None:
+def test_a_window_that_ends_before_it_begins_or_is_too_long_is_refused(served, since):
     assert served.operator.get(f"/api/v1/stats/fpy?since={since}").status_code == 400
 
 
-def test_a_viewer_sees_what_a_wall_shows_changes_nothing_and_stays_signed_in(served: Served) -> None:
+def test_a_viewer_sees_what_a_wall_shows_changes_nothing_and_stays_signed_in(served):
     served.database.write(decided, "k1", ng())
     with closing(signed_in(served, Role.VIEWER)) as wall:
         page = wall.get("/")

@@ -2,13 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
-from asyncua import Client, Node, ua
+from asyncua import Client, ua
 from asyncua.crypto.security_policies import SecurityPolicyBasic256Sha256
 from certificates import certificate
 from cryptography.hazmat.primitives import serialization
@@ -16,11 +13,10 @@ from serve_rows import NOON, decided, ng
 
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.opcua import OpcUaSettings
-from coe.serve.bridge.opcua_server import COMPANION, NAMESPACE, OpcUaConnection
+from coe.serve.bridge.opcua_server import COMPANION, NAMESPACE
 from coe.serve.bridge.outbox_relay import envelope_of
-from coe.serve.bridge.sinks import Message, Origin, SinkFailed, StationStatus
+from coe.serve.bridge.sinks import Origin, SinkFailed, StationStatus
 from coe.serve.database import event_log
-from coe.serve.database.connecting import Database
 from coe.serve.database.recipe_versions import KeptRecipes
 from coe.serve.enums import Intake, LineState
 
@@ -29,7 +25,7 @@ WAITING = StationStatus(LineState.WAITING, Intake.OPEN, (), NOON)
 
 
 @pytest.fixture(scope="module")
-def sink() -> Iterator[OpcUaConnection]:
+def sink():
     sink = OpcUaSettings(port=0).connection(AOI)
     sink.connect()
     yield sink
@@ -37,34 +33,34 @@ def sink() -> Iterator[OpcUaConnection]:
 
 
 @pytest.mark.slow
-def test_a_start_puts_no_warning_into_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_start_puts_no_warning_into_the_log(capsys):
     sink = OpcUaSettings(port=0).connection(AOI)
     sink.connect()
     sink.close()
     assert capsys.readouterr().err == ""
 
 
-def decided_board(database: Database, key: str = "k1") -> Message:
+def decided_board(database, key="k1"):
     with database.writing() as connection:
         board = decided(connection, key, ng())
         event = event_log.after(connection, 0, board_id=board.id)[-1]
         return EventFormat(AOI).messages(envelope_of(connection, event, KeptRecipes()))[0]
 
 
-async def node(client: Client, *path: str) -> Node:
+async def node(client, *path):
     index = await client.get_namespace_index(NAMESPACE)
     return await client.nodes.objects.get_child([f"{index}:{part}" for part in ("VisionSystem", *path)])
 
 
 class Hears:
-    def __init__(self) -> None:
-        self.events: asyncio.Queue[Any] = asyncio.Queue()
+    def __init__(self):
+        self.events = asyncio.Queue()
 
-    def event_notification(self, event: Any) -> None:
+    def event_notification(self, event):
         self.events.put_nowait(event)
 
 
-async def hears_one(client: Client, sink: OpcUaConnection, message: Message) -> Any:
+async def hears_one(client, sink, message):
     index = await client.get_namespace_index(NAMESPACE)
     kind = await client.nodes.base_event_type.get_child([*await companion(client), f"{index}:BoardResultReadyType"])
     both = [Hears(), Hears()]
@@ -77,16 +73,16 @@ async def hears_one(client: Client, sink: OpcUaConnection, message: Message) -> 
     return event
 
 
-async def companion(client: Client) -> list[str]:
+async def companion(client):
     if COMPANION not in await client.get_namespace_array():
         return []
     return [f"{await client.get_namespace_index(COMPANION)}:ResultReadyEventType"]
 
 
-def test_state_result_counters_and_the_event(sqlite_database: Database, sink: OpcUaConnection) -> None:
+def test_state_result_counters_and_the_event(sqlite_database, sink):
     message = decided_board(sqlite_database)
 
-    async def look() -> None:
+    async def look():
         async with Client(sink.url) as client:
             for line in LineState:
                 await asyncio.to_thread(sink.show, replace(WAITING, line=line))
@@ -104,8 +100,8 @@ def test_state_result_counters_and_the_event(sqlite_database: Database, sink: Op
     asyncio.run(look())
 
 
-def test_a_client_changes_nothing_whatever_it_calls_itself(sink: OpcUaConnection) -> None:
-    async def try_it() -> None:
+def test_a_client_changes_nothing_whatever_it_calls_itself(sink):
+    async def try_it():
         client = Client(sink.url)
         client.set_user("admin")
         client.set_password("x")
@@ -130,13 +126,13 @@ _NODESET = f"""<UANodeSet xmlns="http://opcfoundation.org/UA/2011/03/UANodeSet.x
 
 
 @pytest.mark.slow
-def test_with_the_companions_nodeset_the_event_is_of_its_type(sqlite_database: Database, tmp_path: Path) -> None:
+def test_with_the_companions_nodeset_the_event_is_of_its_type(sqlite_database, tmp_path):
     nodeset = tmp_path / "vision.xml"
     nodeset.write_text(_NODESET)
     sink = OpcUaSettings(port=0, nodeset=nodeset).connection(AOI)
     sink.connect()
 
-    async def look() -> None:
+    async def look():
         async with Client(sink.url) as client:
             assert await companion(client)
             assert (await hears_one(client, sink, decided_board(sqlite_database))).Verdict == "NG"
@@ -147,13 +143,13 @@ def test_with_the_companions_nodeset_the_event_is_of_its_type(sqlite_database: D
         sink.close()
 
 
-def test_with_certificates_only_those_who_are_listed_read_and_only_encrypted(tmp_path: Path) -> None:
+def test_with_certificates_only_those_who_are_listed_read_and_only_encrypted(tmp_path):
     own, friend, stranger = (certificate(tmp_path, name) for name in ("own", "friend", "stranger"))
     sink = OpcUaSettings(port=0, certificate=own[0], private_key=own[1], clients=(friend[0],)).connection(AOI)
     sink.connect()
     sink.show(WAITING)
 
-    async def read(pair: tuple[Path, Path] | None) -> str:
+    async def read(pair):
         client = Client(sink.url)
         if pair is not None:
             await client.set_security(SecurityPolicyBasic256Sha256, *map(str, pair), server_certificate=str(own[0]))
@@ -171,7 +167,7 @@ def test_with_certificates_only_those_who_are_listed_read_and_only_encrypted(tmp
 
 
 @pytest.mark.slow
-def test_a_key_with_a_passphrase_is_told(tmp_path: Path) -> None:
+def test_a_key_with_a_passphrase_is_told(tmp_path):
     own, key = certificate(tmp_path, "own")
     read = serialization.load_pem_private_key(key.read_bytes(), None)
     locked = serialization.BestAvailableEncryption(b"secret")

@@ -1,11 +1,9 @@
 """Rows and texts that break something: one board is REVIEW, the others go on, and every database takes what is said."""
 
-from pathlib import Path
-
 import pytest
 from quick_line import QuickDevice
 from serve_rows import NOON, decided, ng, the
-from serving import Served, activated, config_of
+from serving import activated, config_of
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import TimeoutError as NoConnection
 from stations import LIGHT, accept, deciding, quick_opener, state_of
@@ -16,7 +14,7 @@ from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.helpers.strict_model import of_json
 from coe.serve.database import call_rows, fault_log, recipe_versions
-from coe.serve.database.connecting import Database, DatabaseError, DatabaseErrorKind, open_database, translated
+from coe.serve.database.connecting import DatabaseError, DatabaseErrorKind, open_database, translated
 from coe.serve.database.tables import NewCall, NewFault
 from coe.serve.enums import CallReason, FaultKind, Process
 from coe.serve.recipe_content import RecipeContent
@@ -25,9 +23,7 @@ DIRTY = "it said \x00, \x1b[2J and \udcff\nand more"
 CLEAN = "it said \\x00, \\x1b[2J and \\xff\nand more"
 
 
-def test_a_recipe_of_another_version_of_the_service_ends_no_line(
-    tmp_path: Path, sqlite_database: Database, tiny: tuple[Path, Path]
-) -> None:
+def test_a_recipe_of_another_version_of_the_service_ends_no_line(tmp_path, sqlite_database, tiny):
     config = config_of(tmp_path)
     old = sqlite_database.write(
         recipe_versions.add, "old", {"rules": TINY, "a key of the past": 1}, by="ann", now_us=NOON
@@ -45,19 +41,19 @@ def test_a_recipe_of_another_version_of_the_service_ends_no_line(
 
 
 @pytest.mark.parametrize("refdes", ["", "R" * 201, "R\x001", "R\u202e"])
-def test_a_part_has_a_name_that_every_column_holds(refdes: str) -> None:
+def test_a_part_has_a_name_that_every_column_holds(refdes):
     with pytest.raises(ConfigError, match="parts"):
         of_json({"rules": TINY, "parts": {refdes: "A"}}, RecipeContent)
 
 
 @pytest.mark.parametrize("field", ["parts", "feeders"])
 @pytest.mark.parametrize("other", ["Gro\u0308\u00dfe", " Gr\u00f6\u00dfe", "Gr\u00f6\u00dfe\t"])
-def test_of_two_names_that_are_one_none_is_lost(field: str, other: str) -> None:
+def test_of_two_names_that_are_one_none_is_lost(field, other):
     with pytest.raises(ConfigError, match=field):
         of_json({"rules": TINY, field: {"Gr\u00f6\u00dfe": "A", other: "B"}}, RecipeContent)
 
 
-def test_every_database_takes_what_an_experts_code_says(database: Database) -> None:
+def test_every_database_takes_what_an_experts_code_says(database):
     failed = NewCall("R2", "R0402", Verdict.REVIEW, CallReason.FAILED, detail=DIRTY)
     with database.writing() as connection:
         board = decided(connection, "k1", ng(), failed)
@@ -73,7 +69,7 @@ def test_every_database_takes_what_an_experts_code_says(database: Database) -> N
 # A database that cannot be used is an error that passes, whatever the driver calls it, and does not end the feed
 
 
-def test_a_damaged_file_is_a_database_that_cannot_be_read(sqlite_database: Database) -> None:
+def test_a_damaged_file_is_a_database_that_cannot_be_read(sqlite_database):
     file = the(sqlite_database.url.database)
     sqlite_database.shorten_log()
     sqlite_database.close()
@@ -87,7 +83,7 @@ def test_a_damaged_file_is_a_database_that_cannot_be_read(sqlite_database: Datab
     database.close()
 
 
-def test_connections_that_all_wait_for_a_database_are_an_error() -> None:
+def test_connections_that_all_wait_for_a_database_are_an_error():
     with (
         pytest.raises(DatabaseError, match="all connections are in use") as error,
         translated(make_url("sqlite:///it.db")),
@@ -96,14 +92,12 @@ def test_connections_that_all_wait_for_a_database_are_an_error() -> None:
     assert error.value.kind is DatabaseErrorKind.LOST
 
 
-def test_the_feed_goes_on_after_a_time_without_a_free_connection(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_feed_goes_on_after_a_time_without_a_free_connection(served, monkeypatch):
     """It would say no event ever after, and clients that wait for a decision would wait in vain."""
     feed, failures = served.gate.feed, 0
     connect = served.database.engine.connect
 
-    def refuse() -> object:
+    def refuse():
         nonlocal failures
         failures += 1
         raise NoConnection("no connection")

@@ -2,7 +2,6 @@
 
 import io
 import shutil
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,14 +16,12 @@ from waiting import eventually
 
 from coe import Inspector
 from coe.core import Verdict
-from coe.inspector.asked_boards import AskedBoard
 from coe.inspector.line import Line
 from coe.serve.clock import now_us
 from coe.serve.database import call_rows, event_log, fault_log, recipe_versions, row_types, states
-from coe.serve.database.connecting import Database
-from coe.serve.database.tables import Activation, Board, NewFault, Recipe
+from coe.serve.database.tables import Activation, NewFault
 from coe.serve.enums import ActivationState, CallReason, EventKind, FaultKind, Process
-from coe.serve.service_config import LineSettings, ServeConfig
+from coe.serve.service_config import LineSettings
 from coe.serve.worker import station as worker_station
 from coe.serve.worker.product import RECIPES
 from coe.store.store import Store
@@ -62,7 +59,7 @@ class Opener:
     lines: list[Line] = field(default_factory=list)
     opened: list[list[str]] = field(default_factory=list)
 
-    def __call__(self, boards: Sequence[AskedBoard]) -> Line:
+    def __call__(self, boards):
         line = quick_opener(self.tiny, self.device)(boards)
         self.lines.append(line)
         self.opened.append([board.name for board in boards])
@@ -70,37 +67,37 @@ class Opener:
 
 
 @pytest.fixture
-def opener(tiny: tuple[Path, Path]) -> Opener:
+def opener(tiny):
     return Opener(tiny)
 
 
-def verdict_of(database: Database, board: Board) -> Verdict | None:
+def verdict_of(database, board):
     return state_of(database, board.id).verdict
 
 
-def add(database: Database, rules: str, name: str = "tiny") -> tuple[Recipe, Activation]:
+def add(database, rules, name="tiny"):
     """Add a version, and ask for its activation."""
     with database.writing() as connection:
         recipe = recipe_versions.add(connection, name, {"rules": rules}, by="ann", now_us=now_us())
         return recipe, recipe_versions.ask_activation(connection, recipe.id, by="ann", now_us=now_us())
 
 
-def answer(database: Database, asked: Activation) -> Activation:
+def answer(database, asked):
     found = database.read(row_types.get, Activation, asked.id)
     assert found is not None
     return found
 
 
-def is_answered(database: Database, asked: Activation) -> Callable[[], bool]:
+def is_answered(database, asked):
     return lambda: answer(database, asked).state is not ActivationState.ASKED
 
 
-def open_faults(database: Database) -> list[tuple[FaultKind, str]]:
+def open_faults(database):
     with database.reading() as connection:
         return [(fault.kind, fault.about) for fault in fault_log.open_faults(connection)]
 
 
-def decided_by(config: ServeConfig, database: Database, boards: list[Board], opener: Opener) -> list[object]:
+def decided_by(config, database, boards, opener):
     """Decide boards; return of each its key, verdict and calls."""
     with deciding(config, database, opener):
         eventually(lambda: all(verdict_of(database, board) is not None for board in boards))
@@ -112,13 +109,8 @@ def decided_by(config: ServeConfig, database: Database, boards: list[Board], ope
 
 
 def test_boards_of_two_recipes_that_come_in_turn_get_the_verdicts_of_separate_lines_and_nothing_is_reopened(
-    config: ServeConfig,
-    database: Database,
-    opener: Opener,
-    tiny: tuple[Path, Path],
-    tmp_path: Path,
-    sqlite_template: Path,
-) -> None:
+    config, database, opener, tiny, tmp_path, sqlite_template
+):
     pictures = [{"R1": LIGHT, "R2": DARK}, {"R1": LIGHT}, {"R1": DARK}]
     strict, mild = activated(database, TINY, "strict"), activated(database, MILD, "mild")
     mixed = [
@@ -140,7 +132,7 @@ def test_boards_of_two_recipes_that_come_in_turn_get_the_verdicts_of_separate_li
     assert {verdict for _, verdict, _ in together} == {Verdict.OK, Verdict.NG, Verdict.REVIEW}
 
 
-def test_a_recipe_is_decided_with_its_calibration(config: ServeConfig, database: Database, opener: Opener) -> None:
+def test_a_recipe_is_decided_with_its_calibration(config, database, opener):
     """A component of which a score of 1 is asked for is REVIEW; without the calibration it is OK."""
     scores = "{min_scores: {ok: 1.0}}"
     calibration = f"board: tiny\nexperts: {{body-a: {scores}, body-b: {scores}, body-c: {scores}}}\n"
@@ -149,9 +141,7 @@ def test_a_recipe_is_decided_with_its_calibration(config: ServeConfig, database:
     assert [verdict for _, verdict, _ in decided_by(config, database, boards, opener)] == [Verdict.OK, Verdict.REVIEW]
 
 
-def test_a_version_is_activated_in_mid_stream_and_begun_boards_keep_theirs(
-    config: ServeConfig, database: Database, opener: Opener
-) -> None:
+def test_a_version_is_activated_in_mid_stream_and_begun_boards_keep_theirs(config, database, opener):
     first = activated(database, TINY)
     opener.device.gate.clear()
     begun = accept(config, database, first.id, {"R1": DARK})
@@ -174,9 +164,7 @@ def test_a_version_is_activated_in_mid_stream_and_begun_boards_keep_theirs(
     assert told.count(EventKind.RECIPE_ACTIVATED) == 1
 
 
-def test_a_version_without_boards_leaves_the_line(
-    config: ServeConfig, database: Database, opener: Opener, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_version_without_boards_leaves_the_line(config, database, opener, monkeypatch):
     monkeypatch.setattr(worker_station, "STAYS_S", 0.0)
     activated(database, TINY)
     with deciding(config, database, opener):
@@ -188,15 +176,15 @@ def test_a_version_without_boards_leaves_the_line(
     assert len(opener.lines) == 1
 
 
-def facts_of(database: Database) -> dict[str, object]:
+def facts_of(database):
     return dict(database.read(states.heartbeats)[Process.WORKER].facts)
 
 
-def without(store: Path, name: str) -> None:
+def without(store, name):
     shutil.rmtree(store / "tiny" / name)
 
 
-def torn(store: Path, name: str) -> None:
+def torn(store, name):
     """Change one byte of the weights of an expert, as a failing disk does."""
     manifest = Store(store).manifest(f"tiny/{name}")
     path = next(file for file in (store / "tiny" / name).rglob("*") if file.stat().st_size == manifest.bytes)
@@ -207,8 +195,8 @@ def torn(store: Path, name: str) -> None:
 
 @pytest.mark.parametrize("damage", [without, torn])
 def test_an_expert_that_is_missing_or_torn_at_an_activation_leaves_the_other_recipes_running(
-    config: ServeConfig, database: Database, own_tiny: tuple[Path, Path], damage: Callable[[Path, str], None]
-) -> None:
+    config, database, own_tiny, damage
+):
     """The new version needs body-b for another component; body-c, which the first needs, is damaged on the disk too."""
     few = TINY.replace("  B: {count: 3, inspect: body-b, min_score: 0.2, then: {ok: joint, bad: REVIEW}}\n", "")
     first = activated(database, few.replace("  body-b: {kind: narrow, labels: [ok, bad], input: 48}\n", ""))
@@ -236,8 +224,8 @@ def test_an_expert_that_is_missing_or_torn_at_an_activation_leaves_the_other_rec
 
 
 def test_a_recipe_that_cannot_be_opened_at_the_start_keeps_only_its_own_boards_from_the_experts(
-    config: ServeConfig, database: Database, opener: Opener
-) -> None:
+    config, database, opener
+):
     bad = activated(database, TINY.replace("body-a", "body-x"), "bad")
     good = activated(database, TINY, "good")
     boards = [
@@ -252,8 +240,8 @@ def test_a_recipe_that_cannot_be_opened_at_the_start_keeps_only_its_own_boards_f
 
 
 def test_a_recipe_that_was_mended_is_opened_for_its_next_board_and_its_fault_is_cleared(
-    config: ServeConfig, database: Database, own_tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    config, database, own_tiny, monkeypatch
+):
     recipe = activated(database, TINY)
     moved = own_tiny[1] / "elsewhere"
     (own_tiny[1] / "tiny" / "body-a").rename(moved)
@@ -278,9 +266,7 @@ def test_a_recipe_that_was_mended_is_opened_for_its_next_board_and_its_fault_is_
         eventually(lambda: open_faults(database) == others)
 
 
-def test_a_recipe_that_could_not_be_read_again_has_its_fault_after_other_changes(
-    config: ServeConfig, database: Database, own_tiny: tuple[Path, Path]
-) -> None:
+def test_a_recipe_that_could_not_be_read_again_has_its_fault_after_other_changes(config, database, own_tiny):
     opener, recipe, fault = Opener(own_tiny), activated(database, TINY), [(FaultKind.RECIPE_REFUSED, "tiny 1")]
     body, moved = own_tiny[1] / "tiny" / "body-a", own_tiny[1] / "elsewhere"
     with deciding(config, database, opener):
@@ -295,9 +281,7 @@ def test_a_recipe_that_could_not_be_read_again_has_its_fault_after_other_changes
         assert open_faults(database) == fault
 
 
-def test_board_files_that_are_removed_from_the_disk_change_nothing(
-    config: ServeConfig, database: Database, opener: Opener
-) -> None:
+def test_board_files_that_are_removed_from_the_disk_change_nothing(config, database, opener):
     recipe = activated(database, TINY, "stays")
     activated(database, TINY, "other")
     with deciding(config, database, opener):
@@ -311,9 +295,7 @@ def test_board_files_that_are_removed_from_the_disk_change_nothing(
     assert verdict_of(database, board) is Verdict.NG
 
 
-def test_recipes_that_clash_take_turns_and_the_new_version_becomes_active(
-    config: ServeConfig, database: Database, opener: Opener
-) -> None:
+def test_recipes_that_clash_take_turns_and_the_new_version_becomes_active(config, database, opener):
     first = activated(database, CHAINED)
     opener.device.gate.clear()
     begun = accept(config, database, first.id, {"R1": LIGHT})
@@ -331,9 +313,7 @@ def test_recipes_that_clash_take_turns_and_the_new_version_becomes_active(
     assert opener.opened == [["tiny 1"], ["tiny 2"], ["tiny 1"]]
 
 
-def test_weights_that_were_trained_again_come_with_the_next_activation_of_the_same_version(
-    config: ServeConfig, database: Database, own_tiny: tuple[Path, Path]
-) -> None:
+def test_weights_that_were_trained_again_come_with_the_next_activation_of_the_same_version(config, database, own_tiny):
     recipe = activated(database, TINY)
     opener = Opener(own_tiny)
     with deciding(config, database, opener):
@@ -354,9 +334,7 @@ def test_weights_that_were_trained_again_come_with_the_next_activation_of_the_sa
 
 
 @pytest.mark.slow
-def test_real_experts_inspect_boards_of_two_recipes_and_a_version_that_comes_later(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
+def test_real_experts_inspect_boards_of_two_recipes_and_a_version_that_comes_later(config, database, tiny):
     line = LineSettings(store=tiny[1], memory=100_000_000, executors="cpu=1", threads=1, profile="none")
     config = config.model_copy(update={"line": line})
     shown = {"R1": LIGHT, "R2": DARK}

@@ -4,14 +4,13 @@ import shutil
 import socket
 import ssl
 import subprocess
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 from certificates import Authority
-from serving import WITH_HEADER, Served, hand_in, png, put
+from serving import WITH_HEADER, hand_in, png, put
 from waiting import eventually
 
 from coe.serve.clock import now_us
@@ -23,7 +22,7 @@ CONFIG = Path(__file__).parents[2] / "docs" / "operations" / "nginx.conf"
 
 
 @contextmanager
-def proxied(served: Served, folder: Path, authority: Authority, *changes: tuple[str, str]) -> Iterator[str]:
+def proxied(served, folder, authority, *changes):
     """Run nginx as the documentation has it, on a free port and with these changes; yield its address."""
     program = shutil.which("nginx")
     if program is None:
@@ -51,7 +50,7 @@ def proxied(served: Served, folder: Path, authority: Authority, *changes: tuple[
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
 
-        def listens() -> bool:
+        def listens():
             with socket.socket() as client:
                 return client.connect_ex(("127.0.0.1", port)) == 0
 
@@ -62,12 +61,12 @@ def proxied(served: Served, folder: Path, authority: Authority, *changes: tuple[
         process.wait()
 
 
-def trusting(authority: Authority, address: str, **more: object) -> httpx.Client:
+def trusting(authority, address, **more):
     context = ssl.create_default_context(cafile=authority.path)
     return httpx.Client(base_url=address, verify=context, timeout=30, trust_env=False, **more)
 
 
-def test_boards_and_events_go_through_the_proxy_and_sessions_are_of_tls(served: Served, tmp_path: Path) -> None:
+def test_boards_and_events_go_through_the_proxy_and_sessions_are_of_tls(served, tmp_path):
     plant = Authority(tmp_path, "plant")
     with (
         proxied(served, tmp_path, plant) as address,
@@ -89,7 +88,7 @@ def test_boards_and_events_go_through_the_proxy_and_sessions_are_of_tls(served: 
         assert person.get("/").status_code == 200
 
 
-def test_slow_and_many_clients_are_the_proxys_business(served: Served, tmp_path: Path) -> None:
+def test_slow_and_many_clients_are_the_proxys_business(served, tmp_path):
     plant = Authority(tmp_path, "plant")
     changes = (("client_header_timeout 10s", "client_header_timeout 1s"), ("coe_each 200", "coe_each 1"))
     with proxied(served, tmp_path, plant, *changes) as address:

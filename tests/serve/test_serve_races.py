@@ -3,20 +3,18 @@
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 from serve_rows import NOON, decided, ng
-from serving import Served, activated, config_of, hand_in, png, put, serving
+from serving import activated, config_of, hand_in, png, put, serving
 from tiny_line import TINY
 
 from coe.helpers import system
 from coe.serve import failpoints, retention
 from coe.serve.clock import DAY_US, SECOND_US, now_us
 from coe.serve.database import audit, board_rows, call_rows, event_log, row_types, verifications, views
-from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.tables import Board, NewVerification, NewView, View
+from coe.serve.database.connecting import open_database
+from coe.serve.database.tables import Board, NewVerification, NewView
 from coe.serve.enums import BoardState, Outcome
 from coe.serve.failpoints import Failpoint
 from coe.serve.gate import recipe_routes, server
@@ -27,7 +25,7 @@ from coe.serve.service_config import Retention
 
 
 @pytest.fixture
-def gate(tmp_path: Path, database: Database) -> Iterator[Served]:
+def gate(tmp_path, database):
     """A gate over each kind of database, with the tiny board's recipe."""
     activated(database, TINY)
     url = database.url.render_as_string(hide_password=False)
@@ -35,17 +33,17 @@ def gate(tmp_path: Path, database: Database) -> Iterator[Served]:
         yield running
 
 
-def at_the_same_time(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> Callable[[], object]:
+def at_the_same_time(monkeypatch, work):
     """Begin work inside the transaction that accepts a board, once it was found in order; return what it returned."""
-    results: list[object] = []
+    results = []
     thread = threading.Thread(target=lambda: results.append(work()))
 
-    def hook(point: Failpoint) -> None:
+    def hook(point):
         if point is Failpoint.BOARD_CHECKED:
             thread.start()
             thread.join(0.5)  # it may have to wait for this transaction
 
-    def ended() -> object:
+    def ended():
         thread.join()
         return results[0]
 
@@ -53,19 +51,19 @@ def at_the_same_time(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]
     return ended
 
 
-def view_of(database: Database, key: str = "k") -> View:
+def view_of(database, key="k"):
     (view,) = database.read(views.of_board, key)
     return view
 
 
-def test_a_picture_is_not_replaced_while_its_board_is_accepted(gate: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_is_not_replaced_while_its_board_is_accepted(gate, monkeypatch):
     ended = at_the_same_time(monkeypatch, lambda: put(gate.feeder, "k", "R1", png(9)).status_code)
     assert hand_in(gate.feeder, "k", {"R1": "A"}).status_code == 202
     assert ended() == 409
     assert gate.gate.pictures.path(view_of(gate.database).file).read_bytes() == png(0)
 
 
-def test_a_picture_is_not_removed_while_its_board_is_accepted(gate: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_is_not_removed_while_its_board_is_accepted(gate, monkeypatch):
     later_us = now_us() + 2 * DAY_US
     ended = at_the_same_time(
         monkeypatch, lambda: sweep(gate.database, gate.gate.pictures, Retention(orphan_days=1), later_us)
@@ -75,9 +73,7 @@ def test_a_picture_is_not_removed_while_its_board_is_accepted(gate: Served, monk
     assert gate.gate.pictures.path(view_of(gate.database).file).exists()
 
 
-def test_a_picture_that_is_still_needed_keeps_no_other(
-    tmp_path: Path, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_that_is_still_needed_keeps_no_other(tmp_path, sqlite_database, monkeypatch):
     monkeypatch.setattr(retention, "TOGETHER", 1)
     pictures = Pictures(tmp_path / "pictures")
     pictures.prepare()
@@ -97,7 +93,7 @@ def test_a_picture_that_is_still_needed_keeps_no_other(
     assert pictures.path(oldest.file).exists()
 
 
-def test_pictures_that_nobody_removes_cost_no_lock(tmp_path: Path, sqlite_database: Database) -> None:
+def test_pictures_that_nobody_removes_cost_no_lock(tmp_path, sqlite_database):
     pictures = Pictures(tmp_path / "pictures")
     impatient = open_database(sqlite_database.url.render_as_string(), busy_s=0.01)
     with sqlite_database.writing() as connection:
@@ -106,12 +102,12 @@ def test_pictures_that_nobody_removes_cost_no_lock(tmp_path: Path, sqlite_databa
     impatient.close()
 
 
-def test_two_people_who_answer_the_last_two_calls_at_a_time_verify_the_board(database: Database) -> None:
+def test_two_people_who_answer_the_last_two_calls_at_a_time_verify_the_board(database):
     with database.writing() as connection:
         board = decided(connection, "k1", ng(), ng("R8"))
         defect, other_call = call_rows.of_board(connection, board.id)
 
-    def answer_defect() -> None:
+    def answer_defect():
         database.write(verifications.record_verification, defect, NewVerification(Outcome.CONFIRMED, NOON, "ann"))
 
     other = threading.Thread(target=answer_defect)
@@ -124,9 +120,9 @@ def test_two_people_who_answer_the_last_two_calls_at_a_time_verify_the_board(dat
     assert found.state is BoardState.VERIFIED
 
 
-def test_locks_of_events_come_before_that_of_the_audit(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locks_of_events_come_before_that_of_the_audit(served, monkeypatch):
     """With the other order two requests of a PostgreSQL service would wait for each other."""
-    taken: list[str] = []
+    taken = []
     for module in (audit, event_log):
         monkeypatch.setattr(module, "in_turn", lambda _, table: taken.append(table.name))
     monkeypatch.setattr(recipe_routes, "check", lambda *_: ())
@@ -137,7 +133,7 @@ def test_locks_of_events_come_before_that_of_the_audit(served: Served, monkeypat
     assert taken == ["event", "audit"] * 3
 
 
-def test_a_picture_that_may_get_its_row_is_no_stray(served: Served) -> None:
+def test_a_picture_that_may_get_its_row_is_no_stray(served):
     """The gate before, which was told to end, may have put it on the disk a moment ago."""
     pictures = served.gate.pictures
     files = []
@@ -152,21 +148,19 @@ def test_a_picture_that_may_get_its_row_is_no_stray(served: Served) -> None:
     assert [file.exists() for file in files] == [True, False]
 
 
-def test_no_picture_is_kept_before_the_name_of_its_folder_is_on_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_picture_is_kept_before_the_name_of_its_folder_is_on_the_disk(tmp_path, monkeypatch):
     pictures, written, go_on = Pictures(tmp_path / "pictures"), threading.Event(), threading.Event()
     pictures.prepare()
-    saved: list[Path] = []
-    kept: list[str] = []
+    saved = []
+    kept = []
 
-    def save_names(folder: Path) -> None:
+    def save_names(folder):
         if folder == pictures.folder:
             written.set()
             assert go_on.wait(60)
         saved.append(folder)
 
-    def keep() -> None:
+    def keep():
         receiving = pictures.receive()
         receiving.write(png())
         kept.append(receiving.keep())
@@ -187,14 +181,14 @@ def test_no_picture_is_kept_before_the_name_of_its_folder_is_on_the_disk(
     assert saved == [pictures.folder, *[pictures.folder / "ab"] * 2]
 
 
-def test_a_bug_in_a_sign_of_life_ends_none_of_those_after_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    tries: list[object] = []
+def test_a_bug_in_a_sign_of_life_ends_none_of_those_after_it(served, monkeypatch):
+    tries = []
 
-    async def fail(gate: object) -> None:
+    async def fail(gate):
         tries.append(gate)
         raise ValueError("a bug")
 
-    async def beat() -> None:
+    async def beat():
         beating = asyncio.create_task(server._beat(served.gate))
         while len(tries) < 2:
             assert not beating.done()
@@ -214,18 +208,16 @@ def test_a_bug_in_a_sign_of_life_ends_none_of_those_after_it(served: Served, mon
         (disk_failed("does not answer"), []),  # it has a fault of its own, which ends with it
     ],
 )
-def test_pictures_that_cannot_be_removed_are_told_until_they_can(
-    served: Served, monkeypatch: pytest.MonkeyPatch, error: Exception, told: list[str]
-) -> None:
-    tries: list[list[str]] = []
+def test_pictures_that_cannot_be_removed_are_told_until_they_can(served, monkeypatch, error, told):
+    tries = []
 
-    def removes(*_: object, **__: object) -> int:
+    def removes(*_, **__):
         tries.append([fault["kind"] for fault in served.operator.get("/api/v1/faults").json()["faults"]])
         if len(tries) == 1:
             raise error
         return len(tries) - 2
 
-    async def tidy() -> None:
+    async def tidy():
         tidying = asyncio.create_task(server._tidy(served.gate))
         while len(tries) < 4:
             assert not tidying.done()

@@ -2,20 +2,18 @@
 
 import json
 from contextlib import closing
-from typing import Any
 
 import pytest
 from serve_rows import NOON, decided, ng, the
-from serving import Served, problem, signed_in
-from sqlalchemy import Connection
+from serving import problem, signed_in
 from sqlalchemy.exc import DBAPIError
 from test_serve_cfx import answer, bodies
 
 from coe.serve.database import audit, call_rows, event_log, hourly, repairs
-from coe.serve.database.connecting import Database, DatabaseError
+from coe.serve.database.connecting import DatabaseError
 from coe.serve.database.hourly import Window
 from coe.serve.database.repairs import NothingToRepair
-from coe.serve.database.tables import NewRepair, Repair, repair
+from coe.serve.database.tables import NewRepair, repair
 from coe.serve.enums import EventKind, Outcome, RepairOutcome, Role
 from coe.serve.gate import call_routes
 from coe.serve.gate.pages import board_page
@@ -24,30 +22,30 @@ REPAIRED, SCRAPPED, NO_DEFECT = RepairOutcome.REPAIRED, RepairOutcome.SCRAPPED, 
 ALL = Window(0, 2 * NOON)
 
 
-def mend(database: Database, refdes: str, outcome: RepairOutcome, board_id: int = 1) -> Repair:
-    def record(connection: Connection) -> Repair:
+def mend(database, refdes, outcome, board_id=1):
+    def record(connection):
         call = the(call_rows.of_component(connection, board_id, refdes))
         return repairs.record_repair(connection, call, NewRepair(outcome, NOON + 20, "eve"))
 
     return database.write(record)
 
 
-def told(database: Database) -> list[dict[str, Any]]:
+def told(database):
     events = database.read(event_log.after, 0)
     return [dict(event.body) for event in events if event.kind is EventKind.BOARD_REPAIRED]
 
 
-def outcomes_of(database: Database) -> dict[Outcome | None, int]:
+def outcomes_of(database):
     counted = database.read(hourly.call_counts, ALL, by=())
     return {count.outcome: count.calls for count in counted}
 
 
-def verified(database: Database, *calls: Any, **outcomes: Outcome) -> None:
+def verified(database, *calls, **outcomes):
     database.write(decided, "k1", *calls)
     answer(database, 1, **outcomes)
 
 
-def test_once_each_confirmed_defect_has_a_word_the_board_is_told(database: Database) -> None:
+def test_once_each_confirmed_defect_has_a_word_the_board_is_told(database):
     verified(database, ng("R1"), ng("R2"), ng("R3"), R1=Outcome.CONFIRMED, R2=Outcome.CONFIRMED, R3=Outcome.FALSE_CALL)
     assert [(board.id, number) for board, number in database.read(repairs.waiting, limit=9)] == [(1, 2)]
     mend(database, "R1", REPAIRED)
@@ -60,7 +58,7 @@ def test_once_each_confirmed_defect_has_a_word_the_board_is_told(database: Datab
     assert database.read(repairs.outcomes, ALL) == {REPAIRED: 1, SCRAPPED: 1}
 
 
-def test_a_defect_that_is_none_in_the_hand_is_a_false_call_from_then_on(database: Database) -> None:
+def test_a_defect_that_is_none_in_the_hand_is_a_false_call_from_then_on(database):
     verified(database, ng("R1"), R1=Outcome.CONFIRMED)
     mend(database, "R1", NO_DEFECT)
     assert outcomes_of(database) == {Outcome.FALSE_CALL: 1}
@@ -71,7 +69,7 @@ def test_a_defect_that_is_none_in_the_hand_is_a_false_call_from_then_on(database
     assert database.read(repairs.outcomes, ALL) == {REPAIRED: 1}
 
 
-def test_what_nobody_confirmed_is_not_repaired_and_open_calls_come_first(database: Database) -> None:
+def test_what_nobody_confirmed_is_not_repaired_and_open_calls_come_first(database):
     verified(database, ng("R1"), ng("R2"), R1=Outcome.CONFIRMED)
     with pytest.raises(NothingToRepair):
         mend(database, "R1", REPAIRED)
@@ -82,14 +80,14 @@ def test_what_nobody_confirmed_is_not_repaired_and_open_calls_come_first(databas
 
 
 @pytest.mark.parametrize("change", [repair.update().values(note="x"), repair.delete()])
-def test_no_word_is_overwritten(database: Database, change: Any) -> None:
+def test_no_word_is_overwritten(database, change):
     verified(database, ng("R1"), R1=Outcome.CONFIRMED)
     mend(database, "R1", REPAIRED)
     with pytest.raises((DBAPIError, DatabaseError)), database.writing() as connection:
         connection.execute(change)
 
 
-def test_ipc_cfx_hears_of_the_repair_with_the_defects_that_were_told(sqlite_database: Database) -> None:
+def test_ipc_cfx_hears_of_the_repair_with_the_defects_that_were_told(sqlite_database):
     verified(sqlite_database, ng("R1"), ng("R2"), R1=Outcome.CONFIRMED, R2=Outcome.CONFIRMED)
     mend(sqlite_database, "R1", REPAIRED)
     mend(sqlite_database, "R2", NO_DEFECT)
@@ -108,7 +106,7 @@ def test_ipc_cfx_hears_of_the_repair_with_the_defects_that_were_told(sqlite_data
     assert message["TransactionId"] == inspected[0]["TransactionId"]
 
 
-def test_a_list_that_is_cut_says_so(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_is_cut_says_so(served, monkeypatch):
     monkeypatch.setattr(call_routes, "_MOST", 1)
     monkeypatch.setattr(board_page, "_LISTED", 1)
     verified(served.database, ng("R1"), R1=Outcome.CONFIRMED)
@@ -121,7 +119,7 @@ def test_a_list_that_is_cut_says_so(served: Served, monkeypatch: pytest.MonkeyPa
         assert "Older boards wait" in person.get("/repair").text
 
 
-def test_the_api_takes_a_word_on_the_call_as_it_was_seen(served: Served) -> None:
+def test_the_api_takes_a_word_on_the_call_as_it_was_seen(served):
     verified(served.database, ng("R1"), R1=Outcome.CONFIRMED)
     path, word = "/api/v1/calls/1/repair", {"outcome": "repaired", "note": "new part"}
     problem(served.operator.post(path, json=word), 428, "no-match-given")
@@ -139,7 +137,7 @@ def test_the_api_takes_a_word_on_the_call_as_it_was_seen(served: Served) -> None
     assert {one["name"]: one["trials"] for one in figures}["repair_no_defect"] == 1
 
 
-def test_a_scan_at_the_repair_station_opens_the_defects_of_the_board(served: Served) -> None:
+def test_a_scan_at_the_repair_station_opens_the_defects_of_the_board(served):
     verified(served.database, ng("R1"), ng("R2"), R1=Outcome.CONFIRMED, R2=Outcome.FALSE_CALL)
     with closing(signed_in(served, Role.OPERATOR)) as person:
         assert "/repair/1" in person.get("/repair").text
@@ -156,7 +154,7 @@ def test_a_scan_at_the_repair_station_opens_the_defects_of_the_board(served: Ser
         assert person.get("/repair/9").status_code == 404
 
 
-def test_a_client_that_knows_the_description_alone_answers_a_call_and_says_what_became_of_it(served: Served) -> None:
+def test_a_client_that_knows_the_description_alone_answers_a_call_and_says_what_became_of_it(served):
     served.database.write(decided, "k1", ng("R1"))
     paths = served.operator.get("/openapi.json").json()["paths"]
     given = paths["/api/v1/calls/{id}"]["get"]["responses"]["200"]["headers"]

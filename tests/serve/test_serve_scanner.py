@@ -3,12 +3,9 @@
 import asyncio
 import re
 import time
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from serve_rows import decided, ng
-from serving import Served
 from test_serve_cfx import answer
 from test_serve_keyboard import CALLS, holding, signed_in, verifying, wait_drawn, with_pictures, words_of
 from test_serve_keys import BEGINS, ENDS
@@ -25,10 +22,10 @@ UNKNOWN = "ZZ98765"
 class Scanner:
     """Keys that are sent with times of their own, so that a busy machine does not matter."""
 
-    def __init__(self, page: Any) -> None:
+    def __init__(self, page):
         self._page, self._session = page, page.context.new_cdp_session(page)
 
-    def types(self, keys: list[str], began_s: float) -> None:
+    def types(self, keys, began_s):
         events = []
         for number, key in enumerate(keys):
             text = {"Enter": "\r", "Tab": ""}.get(key, key)
@@ -47,7 +44,7 @@ class Scanner:
         sent = [self._session._impl_obj.send("Input.dispatchKeyEvent", event, None) for event in events]
         self._session._sync(asyncio.gather(*(self._session._loop.create_task(one) for one in sent)))
 
-    def scans(self, code: str, begin: list[str], end: list[str], lag_ms: float) -> None:
+    def scans(self, code, begin, end, lag_ms):
         keys, began_s = [*begin, *code], time.time()
         if lag_ms <= GAP_S * 1000:
             self.types([*keys, *end], began_s)
@@ -57,21 +54,21 @@ class Scanner:
             self.types(end, began_s + (len(keys) - 1) * GAP_S + lag_ms / 1000)
 
 
-def scans() -> Iterator[tuple[list[str], list[str], float]]:
+def scans():
     """Yield every beginning with every end."""
     for begin in BEGINS.values():
         for end, lag_ms in ENDS.values():
             yield begin, end, lag_ms
 
 
-def watched(page: Any) -> list[str]:
+def watched(page):
     """Return a list to which each request is added that changes something."""
-    sent: list[str] = []
+    sent = []
     page.on("request", lambda request: sent.append(request.url.split("?")[0]) if request.method != "GET" else None)
     return sent
 
 
-def no_scan_presses(page: Any, button: str, allowed: tuple[str, ...]) -> None:
+def no_scan_presses(page, button, allowed):
     """Scan what nobody knows, each way, while a button has the focus."""
     sent, scanner = watched(page), Scanner(page)
     for begin, end, lag_ms in scans():
@@ -86,13 +83,13 @@ def no_scan_presses(page: Any, button: str, allowed: tuple[str, ...]) -> None:
     assert [url for url in sent if not url.endswith(allowed)] == []
 
 
-def test_no_scan_answers_the_call_whose_button_has_the_focus(served: Served, browser: Any) -> None:
+def test_no_scan_answers_the_call_whose_button_has_the_focus(served, browser):
     page = verifying(served, browser, 1, answers_hold_s=0)
     no_scan_presses(page, "[data-outcome='false call']", ("/session", "/next", "/claim"))
     assert words_of(served, 1) == []
 
 
-def test_no_scan_repairs_a_defect_or_signs_out(served: Served, browser: Any) -> None:
+def test_no_scan_repairs_a_defect_or_signs_out(served, browser):
     served.database.write(decided, "k1", ng("R1"))
     answer(served.database, 1, R1=Outcome.CONFIRMED)
     page = signed_in(served, browser, Role.OPERATOR, "/repair/1")
@@ -104,7 +101,7 @@ def test_no_scan_repairs_a_defect_or_signs_out(served: Served, browser: Any) -> 
     assert page.is_visible("[data-act=sign-out]")
 
 
-def test_a_button_gives_the_focus_away_and_the_keyboard_can_press_it_again(served: Served, browser: Any) -> None:
+def test_a_button_gives_the_focus_away_and_the_keyboard_can_press_it_again(served, browser):
     page = verifying(served, browser, 2, answers_hold_s=0)
     page.wait_for_timeout(1000)
     page.click("[data-outcome=confirmed]")
@@ -119,7 +116,7 @@ def test_a_button_gives_the_focus_away_and_the_keyboard_can_press_it_again(serve
     assert words_of(served, 2) == [Outcome.CONFIRMED]
 
 
-def test_fifty_scans_between_fifty_taps_open_boards_and_answer_nothing_else(served: Served, browser: Any) -> None:
+def test_fifty_scans_between_fifty_taps_open_boards_and_answer_nothing_else(served, browser):
     holding(served, answers_hold_s=0)
     with_pictures(served, CALLS)
     page = signed_in(served, browser, Role.OPERATOR, "/verify")

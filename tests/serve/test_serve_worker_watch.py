@@ -1,7 +1,6 @@
 """A worker that is gone or stands still keeps no board waiting."""
 
 import threading
-from pathlib import Path
 
 import pytest
 from quick_line import QuickDevice
@@ -14,11 +13,9 @@ from coe.core import Verdict
 from coe.serve import worker_watch
 from coe.serve.clock import SECOND_US, Clocks, now_us
 from coe.serve.database import call_rows, event_log, fault_log, states
-from coe.serve.database.connecting import Database
 from coe.serve.database.states import SILENT_S
 from coe.serve.database.tables import NewFault
 from coe.serve.enums import CallReason, EventKind, FaultKind, LineState, Process, Subject
-from coe.serve.service_config import ServeConfig
 from coe.serve.worker_watch import STARTS_FOR, WorkerWatch
 
 PID = 7
@@ -30,34 +27,34 @@ database = embedded_database(busy_s=0.1)
 class Watch:
     """A look at the worker of a service at times that a test sets; `age_s` after its last sign it begins."""
 
-    def __init__(self, config: ServeConfig, database: Database, age_s: float = 0.0) -> None:
+    def __init__(self, config, database, age_s=0.0):
         self.passed_s, self.database = 0.0, database
         clocks = Clocks(lambda: now_us() + round((age_s + self.passed_s) * SECOND_US), lambda: self.passed_s)
         self._watch = WorkerWatch(config, database, clocks)
         self._watch.look()
 
-    def at(self, passed_s: float, every_s: float = 1.0) -> None:
+    def at(self, passed_s, every_s=1.0):
         """Look again and again until then."""
         while self.passed_s < passed_s:
             self.passed_s = min(passed_s, self.passed_s + every_s)
             self._watch.look()
 
-    def beat(self) -> None:
+    def beat(self):
         self.database.write(states.beat, Process.WORKER, pid=PID, now_us=now_us())
 
-    def faults(self) -> list[tuple[FaultKind, str]]:
+    def faults(self):
         with self.database.reading() as connection:
             return [(fault.kind, fault.about) for fault in fault_log.open_faults(connection)]
 
 
 @pytest.fixture
-def watch(config: ServeConfig, database: Database) -> Watch:
+def watch(config, database):
     database.write(states.change, Subject.LINE, LineState.RUNNING, by="worker", now_us=now_us())
     database.write(states.beat, Process.WORKER, pid=PID, now_us=now_us())
     return Watch(config, database)
 
 
-def decisions_of(database: Database, board_id: int) -> int:
+def decisions_of(database, board_id):
     happened = database.read(event_log.after, 0)
     return sum(one.kind is EventKind.BOARD_DECIDED and one.board_id == board_id for one in happened)
 
@@ -66,8 +63,8 @@ SILENT = [(FaultKind.PROCESS_SILENT, "worker")]
 
 
 def test_boards_that_are_due_while_the_worker_is_silent_are_review_and_late_once_and_the_worker_goes_on_with_the_others(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path], watch: Watch
-) -> None:
+    config, database, tiny, watch
+):
     recipe = activated(database, TINY)
     due = accept(config, database, recipe.id, {"R1": LIGHT, "R2": DARK}, within_s=30)
     other = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")
@@ -91,9 +88,7 @@ def test_boards_that_are_due_while_the_worker_is_silent_are_review_and_late_once
     assert watch.faults() == []
 
 
-def test_a_worker_that_was_silent_decides_no_board_again_that_it_had_begun(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_was_silent_decides_no_board_again_that_it_had_begun(config, database, tiny, monkeypatch):
     recipe, device = activated(database, TINY), QuickDevice()
     device.gate.clear()
     board = accept(config, database, recipe.id, {"R1": LIGHT}, within_s=60)
@@ -110,9 +105,7 @@ def test_a_worker_that_was_silent_decides_no_board_again_that_it_had_begun(
 
 
 @pytest.mark.parametrize("age_s", [0, 5, 3600])
-def test_silence_counts_from_the_row_when_web_starts_again(
-    config: ServeConfig, database: Database, watch: Watch, age_s: float
-) -> None:
+def test_silence_counts_from_the_row_when_web_starts_again(config, database, watch, age_s):
     recipe = activated(database, TINY)
     due = accept(config, database, recipe.id, {"R1": LIGHT}, within_s=1)
     later = Watch(config, database, age_s)
@@ -124,7 +117,7 @@ def test_silence_counts_from_the_row_when_web_starts_again(
 
 
 @pytest.mark.parametrize("state", [LineState.STARTING, LineState.DOWN])
-def test_a_worker_that_starts_or_ended_in_order_is_missed_later(watch: Watch, state: LineState) -> None:
+def test_a_worker_that_starts_or_ended_in_order_is_missed_later(watch, state):
     watch.database.write(states.change, Subject.LINE, state, by="worker", now_us=now_us())
     watch.at(STARTS_FOR * SILENT_S - 1)
     assert watch.faults() == []
@@ -132,14 +125,14 @@ def test_a_worker_that_starts_or_ended_in_order_is_missed_later(watch: Watch, st
     assert watch.faults() == SILENT
 
 
-def test_a_worker_is_not_silent_while_nobody_can_write(config: ServeConfig, database: Database, watch: Watch) -> None:
+def test_a_worker_is_not_silent_while_nobody_can_write(config, database, watch):
     with locked(database):
         watch.at(3 * SILENT_S, every_s=4.0)
     watch.at(3 * SILENT_S + 1)
     assert watch.faults() == []
 
 
-def test_a_worker_is_not_silent_while_the_database_answers_nobody(watch: Watch) -> None:
+def test_a_worker_is_not_silent_while_the_database_answers_nobody(watch):
     watch.at(100, every_s=100)
     watch.at(100 + SILENT_S - 1)
     assert watch.faults() == []
@@ -147,10 +140,10 @@ def test_a_worker_is_not_silent_while_the_database_answers_nobody(watch: Watch) 
     assert watch.faults() == SILENT
 
 
-def test_no_error_ends_the_watch(config: ServeConfig, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_error_ends_the_watch(config, database, monkeypatch):
     stop, looks = threading.Event(), iter([ValueError(), None])
 
-    def look(self: WorkerWatch) -> None:
+    def look(self):
         if (error := next(looks)) is not None:
             raise error
         stop.set()
@@ -161,7 +154,7 @@ def test_no_error_ends_the_watch(config: ServeConfig, database: Database, monkey
     assert next(looks, "all") == "all"
 
 
-def test_a_fault_of_an_earlier_web_is_cleared_by_the_first_sign(config: ServeConfig, database: Database) -> None:
+def test_a_fault_of_an_earlier_web_is_cleared_by_the_first_sign(config, database):
     with database.writing() as connection:
         new = NewFault(Process.WEB, FaultKind.PROCESS_SILENT, "before", Process.WORKER)
         fault_log.note(connection, new, 1)

@@ -1,27 +1,26 @@
 """Folders of pictures, as tests of finding them need."""
 
 import io
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 
-def write(path: Path, content: bytes = b"") -> Path:
+def write(path, content=b""):
     """Write a file, and the folders that it lies in."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
     return path
 
 
-def make(folder: Path, *names: str) -> Path:
+def make(folder, *names):
     """Write empty files into a folder, and return the folder."""
     for name in names:
         write(folder / name)
     return folder
 
 
-def saved(folder: Path, *pictures: np.ndarray) -> Path:
+def saved(folder, *pictures):
     """Save pictures as 00.png, 01.png and so on, and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, pixels in enumerate(pictures):
@@ -29,7 +28,7 @@ def saved(folder: Path, *pictures: np.ndarray) -> Path:
     return folder
 
 
-def encoded(form: str = "PNG", picture: np.ndarray | None = None) -> bytes:
+def encoded(form="PNG", picture=None):
     """Return the file of a picture, of noise if none is given."""
     file = io.BytesIO()
     noise = np.random.default_rng(0).integers(1, 255, (40, 40, 3), dtype=np.uint8)

@@ -40,8 +40,7 @@ POINTS = np.array([[40, 40, 1], [120, 50, 1], [70, 120, 1]], np.float64).T
     ],
 )
 def test_a_moved_part_is_brought_back(right, down, degrees, scale):
-    picture = noisy(moved(PART, right, down, degrees, scale), seed=1)
-    alignment = align(picture, PART)
+    alignment = align(noisy(moved(PART, right, down, degrees, scale), seed=1), PART)
     motion = cv2.getRotationMatrix2D((79.5, 79.5), degrees, scale)
     motion[:, 2] += (right, down)
     assert np.abs(alignment.to_picture @ POINTS - motion @ POINTS).max() < 1.0, "pixels"
@@ -70,8 +69,7 @@ def test_a_picture_in_place_is_not_warped_and_what_it_does_not_show_comes_from_t
 
 def test_no_long_shift_wins_in_a_regular_pattern_or_by_the_little_that_it_shows():
     rows, columns = np.mgrid[0:160, 0:160]
-    pattern = np.where((rows // 8 + columns // 8) % 2, 220, 30).astype(np.uint8)
-    grid = np.dstack([pattern] * 3)
+    grid = np.dstack([np.where((rows // 8 + columns // 8) % 2, 220, 30).astype(np.uint8)] * 3)
     faulty = grid.copy()
     faulty[10:26, 10:26] = 128
     alignment = align(faulty, grid)

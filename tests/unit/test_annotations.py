@@ -2,9 +2,6 @@
 
 import json
 import re
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +9,7 @@ from PIL import Image
 
 from coe.annotations import annotation_file, yolo_folder
 from coe.annotations.annotation_file import ReadingChoices
-from coe.annotations.marked import Findings, MarkedSet, PictureIndex
+from coe.annotations.marked import Findings, PictureIndex
 from coe.cli import experts_command
 from coe.cli.common import run
 from coe.errors import ConfigError
@@ -25,7 +22,7 @@ Corners = tuple[float, float, float, float]
 
 
 @pytest.fixture
-def photos(tmp_path: Path) -> Path:
+def photos(tmp_path):
     """Three pictures of 200 x 100: board1/R1.png, board2/R1.png, good one.jpg."""
     root = tmp_path / "photos"
     for name in ("board1/R1.png", "board2/R1.png", "good one.jpg"):
@@ -35,17 +32,17 @@ def photos(tmp_path: Path) -> Path:
     return root
 
 
-def stored(place: Path, content: Any) -> Path:
+def stored(place, content):
     place.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     return place
 
 
-def taken(source: Path, photos: Path, choices: ReadingChoices = PLAIN) -> tuple[MarkedSet, Findings]:
+def taken(source, photos, choices=PLAIN):
     findings = Findings()
     return annotation_file.read(source, photos, choices, findings)[1], findings
 
 
-def boxes_of(marked: MarkedSet, photos: Path) -> dict[str, list[tuple[str, Corners]]]:
+def boxes_of(marked, photos):
     return {
         picture.path.relative_to(photos).as_posix(): [
             (box.label, (round(box.left, 2), round(box.top, 2), round(box.right, 2), round(box.bottom, 2)))
@@ -55,7 +52,7 @@ def boxes_of(marked: MarkedSet, photos: Path) -> dict[str, list[tuple[str, Corne
     }
 
 
-def faults_of(source: Path, photos: Path, choices: ReadingChoices = PLAIN) -> list[int]:
+def faults_of(source, photos, choices=PLAIN):
     """Return how many faults there are of each kind."""
     findings = Findings()
     with pytest.raises(ConfigError):
@@ -63,7 +60,7 @@ def faults_of(source: Path, photos: Path, choices: ReadingChoices = PLAIN) -> li
     return sorted(map(len, findings.faults.values()))
 
 
-def coco(annotations: Sequence[dict[str, Any]], **changes: Any) -> dict[str, Any]:
+def coco(annotations, **changes):
     images = [("board1/R1.png", 7), ("board2/R1.png", 9), ("good one.jpg", 12)]
     content = {
         "info": {"description": ""},
@@ -81,7 +78,7 @@ def coco(annotations: Sequence[dict[str, Any]], **changes: Any) -> dict[str, Any
     return {**content, **changes}
 
 
-def test_coco_has_pixels_and_categories_with_gaps(tmp_path: Path, photos: Path) -> None:
+def test_coco_has_pixels_and_categories_with_gaps(tmp_path, photos):
     content = coco(
         [
             {"image_id": 7, "category_id": 11, "bbox": [10, 20, 30.5, 40]},
@@ -99,7 +96,7 @@ def test_coco_has_pixels_and_categories_with_gaps(tmp_path: Path, photos: Path) 
     assert not findings.notes
 
 
-def test_coco_of_roboflow_and_label_studio(tmp_path: Path, photos: Path) -> None:
+def test_coco_of_roboflow_and_label_studio(tmp_path, photos):
     """A category above the others is no label, unless it has boxes; names are addresses, or of uploaded files."""
     names = ("https://h/x/board1/R1.png?v=1", "/board2/R1.png", "images\\0a1b2c3d-good%20one.jpg")
     groups = [("faults", "none"), ("bridge", "faults"), ("whole", "whole"), ("lifted", "faults")]
@@ -116,7 +113,7 @@ def test_coco_of_roboflow_and_label_studio(tmp_path: Path, photos: Path) -> None
     assert (marked.labels[0], [*findings.notes]) == ("faults", [])
 
 
-def test_coco_pictures_with_a_crowd_are_left_out_and_counted(tmp_path: Path, photos: Path) -> None:
+def test_coco_pictures_with_a_crowd_are_left_out_and_counted(tmp_path, photos):
     box = {"image_id": 7, "category_id": 11, "bbox": [10, 20, 30, 40], "iscrowd": "false"}
     crowd = {"image_id": 9, "category_id": 11, "bbox": [0, 0, 200, 100], "iscrowd": 1}
     marked, findings = taken(stored(tmp_path / "a.json", coco([box, crowd])), photos)
@@ -124,7 +121,7 @@ def test_coco_pictures_with_a_crowd_are_left_out_and_counted(tmp_path: Path, pho
     assert sum(findings.notes.values()) == 1
 
 
-def test_all_faults_are_named_at_once_and_nothing_is_written(tmp_path: Path, photos: Path) -> None:
+def test_all_faults_are_named_at_once_and_nothing_is_written(tmp_path, photos):
     content = coco(
         [
             {"image_id": 7, "category_id": 11, "bbox": [10, 20, 0, 40]},  # no area
@@ -145,7 +142,7 @@ def test_all_faults_are_named_at_once_and_nothing_is_written(tmp_path: Path, pho
     assert faults_of(source, photos, ReadingChoices(labels=("lifted",)))[-1] == 2
 
 
-def test_what_reaches_over_the_edge_may_be_cut_off_there(tmp_path: Path, photos: Path) -> None:
+def test_what_reaches_over_the_edge_may_be_cut_off_there(tmp_path, photos):
     source = stored(tmp_path / "a.json", coco([{"image_id": 7, "category_id": 3, "bbox": [190, -20, 30, 40]}]))
     assert faults_of(source, photos) == [1]
     marked, findings = taken(source, photos, ReadingChoices(clip=True))
@@ -153,7 +150,7 @@ def test_what_reaches_over_the_edge_may_be_cut_off_there(tmp_path: Path, photos:
     assert sum(findings.notes.values()) == 1
 
 
-def voc(name: str, *objects: tuple[str, str], size: str = "<width>200</width><height>100</height>") -> str:
+def voc(name, *objects, size="<width>200</width><height>100</height>"):
     shapes = "".join(f"<object><name>{label}</name><difficult>0</difficult>{box}</object>" for label, box in objects)
     return f"<annotation><folder>x</folder><filename>{name}</filename><size>{size}</size>{shapes}</annotation>"
 
@@ -161,7 +158,7 @@ def voc(name: str, *objects: tuple[str, str], size: str = "<width>200</width><he
 BNDBOX = "<bndbox><xmin>20</xmin><ymin>10</ymin><xmax>80</xmax><ymax>60</ymax></bndbox>"
 
 
-def test_a_picture_in_another_folder_than_stated_is_noted(tmp_path: Path, photos: Path) -> None:
+def test_a_picture_in_another_folder_than_stated_is_noted(tmp_path, photos):
     for name, noted in (("line7/photos/good one.jpg", 0), ("C:\\photos\\board1\\R1.png", 0), ("a/good one.jpg", 0)):
         _, findings = taken(stored(tmp_path / "a.xml", voc(name, ("joint", BNDBOX))), photos)
         assert len(findings.notes) - 1 == noted  # the pictures that the file does not name
@@ -170,13 +167,13 @@ def test_a_picture_in_another_folder_than_stated_is_noted(tmp_path: Path, photos
     assert len(findings.notes) == 2
 
 
-def test_files_of_one_picture_each_lie_beside_the_pictures_or_elsewhere(tmp_path: Path, photos: Path) -> None:
+def test_files_of_one_picture_each_lie_beside_the_pictures_or_elsewhere(tmp_path, photos):
     (notes := tmp_path / "notes").mkdir()
     stored(notes / "1.xml", voc("board1/R1.png", ("joint", BNDBOX)))
     stored(notes / "2.xml", voc("board2/R1.png"))
     stored(notes / "good one.xml", voc("renamed.jpg"))
     stored(notes / "others.json", {"a": 1})
-    expected: dict[str, list[Any]] = {"board1/R1.png": [("joint", (20, 10, 80, 60))], "board2/R1.png": []}
+    expected = {"board1/R1.png": [("joint", (20, 10, 80, 60))], "board2/R1.png": []}
     marked, _ = taken(notes, photos)
     assert boxes_of(marked, photos) == {**expected, "good one.jpg": []}
     assert marked.labels == ("joint",)
@@ -187,7 +184,7 @@ def test_files_of_one_picture_each_lie_beside_the_pictures_or_elsewhere(tmp_path
     assert list(boxes_of(alone, photos)) == ["board1/R1.png"]
 
 
-def test_what_does_not_fit_in_files_of_one_picture_each_is_a_fault(tmp_path: Path, photos: Path) -> None:
+def test_what_does_not_fit_in_files_of_one_picture_each_is_a_fault(tmp_path, photos):
     (notes := tmp_path / "notes").mkdir()
     stored(notes / "1.xml", voc("board1/R1.png", ("joint", "<robndbox><cx>1</cx></robndbox>"), ("", BNDBOX)))
     stored(notes / "2.xml", voc("board2/R1.png", size="<width>100</width><height>200</height>"))
@@ -207,7 +204,7 @@ def test_what_does_not_fit_in_files_of_one_picture_each_is_a_fault(tmp_path: Pat
     ],
     ids=["cut off", "unknown encoding", "other encoding"],
 )
-def test_a_picture_whose_file_cannot_be_read_is_not_a_good_one(tmp_path: Path, photos: Path, content: str) -> None:
+def test_a_picture_whose_file_cannot_be_read_is_not_a_good_one(tmp_path, photos, content):
     notes = tmp_path / "notes"
     notes.mkdir()
     stored(notes / "1.xml", voc("board1/R1.png", ("joint", BNDBOX)))
@@ -217,9 +214,7 @@ def test_a_picture_whose_file_cannot_be_read_is_not_a_good_one(tmp_path: Path, p
 
 
 @pytest.mark.parametrize("name", ["R1.json", "good one.jpg.json", "good one.xml"])
-def test_a_file_of_another_form_tells_that_its_picture_is_not_a_good_one(
-    tmp_path: Path, photos: Path, name: str
-) -> None:
+def test_a_file_of_another_form_tells_that_its_picture_is_not_a_good_one(tmp_path, photos, name):
     (notes := tmp_path / "notes").mkdir()
     stored(notes / "1.xml", voc("board1/R1.png", ("joint", BNDBOX)))
     stored(notes / name, "<a/>" if name.endswith("xml") else {"objects": [{"classTitle": "joint"}]})
@@ -227,7 +222,7 @@ def test_a_file_of_another_form_tells_that_its_picture_is_not_a_good_one(
     assert len(taken(notes, photos)[0].pictures) == 1
 
 
-def test_boxes_that_cvat_turns_are_turned_in_each_of_its_formats(tmp_path: Path, photos: Path) -> None:
+def test_boxes_that_cvat_turns_are_turned_in_each_of_its_formats(tmp_path, photos):
     place = {"image_id": 7, "category_id": 3, "bbox": [60, 40, 40, 20], "attributes": {"rotation": 90.0}}
     box = BNDBOX.replace("20<", "60<").replace("10<", "40<").replace("80<", "100<")
     said = "<attributes><attribute><name>rotation</name><value>90.0</value></attribute></attributes>"
@@ -239,7 +234,7 @@ def test_boxes_that_cvat_turns_are_turned_in_each_of_its_formats(tmp_path: Path,
         assert boxes_of(marked, photos)["board1/R1.png"] == [("lifted", (70, 30, 90, 70))]
 
 
-def test_attributes_of_other_programs_are_no_turn(tmp_path: Path, photos: Path) -> None:
+def test_attributes_of_other_programs_are_no_turn(tmp_path, photos):
     for said in (["shiny"], {"rotation": "upright"}, {"rotation": True}):
         place = {"image_id": 7, "category_id": 3, "bbox": [60, 40, 40, 20], "attributes": said}
         marked, _ = taken(stored(tmp_path / "c.json", coco([place])), photos)
@@ -249,14 +244,14 @@ def test_attributes_of_other_programs_are_no_turn(tmp_path: Path, photos: Path) 
     assert len(boxes_of(marked, photos)["board1/R1.png"]) == 1
 
 
-def test_boxes_in_shares_of_the_picture_are_refused(tmp_path: Path, photos: Path) -> None:
+def test_boxes_in_shares_of_the_picture_are_refused(tmp_path, photos):
     places = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.5, 0.5, 0.5]]
     shares = coco([{"image_id": 7, "category_id": 3, "bbox": place} for place in places])
     with pytest.raises(ConfigError, match="in pixels"):
         taken(stored(tmp_path / "c.json", shares), photos)
 
 
-def test_a_file_of_pascal_voc_without_the_name_of_its_picture_is_called_as_that(tmp_path: Path, photos: Path) -> None:
+def test_a_file_of_pascal_voc_without_the_name_of_its_picture_is_called_as_that(tmp_path, photos):
     notes = tmp_path / "notes"
     notes.mkdir()
     nameless = re.sub("<filename>.*</filename>", "", voc("", ("joint", BNDBOX), size="<width>inf</width>"))
@@ -265,7 +260,7 @@ def test_a_file_of_pascal_voc_without_the_name_of_its_picture_is_called_as_that(
     assert {picture.path.name for picture in marked.pictures if picture.boxes} == {"good one.jpg"}
 
 
-def test_regions_of_masks_are_objects(tmp_path: Path, photos: Path) -> None:
+def test_regions_of_masks_are_objects(tmp_path, photos):
     masks = tmp_path / "masks"
     (masks / "board1").mkdir(parents=True)
     values = np.zeros((100, 200), np.uint8)
@@ -299,7 +294,7 @@ def test_regions_of_masks_are_objects(tmp_path: Path, photos: Path) -> None:
     assert faults_of(masks, photos, ReadingChoices(labels=("scratch", "pit"))) == [1, 1, 2]
 
 
-def test_masks_lie_beside_pictures_or_in_folders_called_otherwise(tmp_path: Path) -> None:
+def test_masks_lie_beside_pictures_or_in_folders_called_otherwise(tmp_path):
     photos = tmp_path / "photos"
     values = np.zeros((100, 200), np.uint8)
     values[10:20, 30:50] = 255
@@ -322,7 +317,7 @@ def test_masks_lie_beside_pictures_or_in_folders_called_otherwise(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.tif"])
-def test_a_picture_on_its_side_is_as_large_as_it_is_judged(tmp_path: Path, name: str) -> None:
+def test_a_picture_on_its_side_is_as_large_as_it_is_judged(tmp_path, name):
     turned = Image.Exif()
     turned[274] = 6
     Image.new("L", (60, 40), 90).save(tmp_path / name, exif=turned)
@@ -330,7 +325,7 @@ def test_a_picture_on_its_side_is_as_large_as_it_is_judged(tmp_path: Path, name:
     assert size == decode(tmp_path / name).shape[1::-1] == (40, 60)
 
 
-def test_pictures_of_a_format_that_is_not_read_are_called_so(tmp_path: Path, photos: Path) -> None:
+def test_pictures_of_a_format_that_is_not_read_are_called_so(tmp_path, photos):
     (photos / "board2" / "R1.png").rename(photos / "board2" / "R1.webp")
     content = coco([{"image_id": 7, "category_id": 11, "bbox": [10, 20, 30, 40]}])
     content["images"][1]["file_name"] = "board2/R1.webp"
@@ -342,7 +337,7 @@ def test_pictures_of_a_format_that_is_not_read_are_called_so(tmp_path: Path, pho
         yolo_images.images_of(photos, ".", tmp_path / "data.yaml")
 
 
-def test_a_folder_of_good_parts_is_no_label_against_parts(tmp_path: Path) -> None:
+def test_a_folder_of_good_parts_is_no_label_against_parts(tmp_path):
     (tmp_path / "good").mkdir()
     assert data_set.labels(tmp_path, good_only=True) == (data_set.STRANGE,)
     (tmp_path / "cracked").mkdir()
@@ -350,7 +345,7 @@ def test_a_folder_of_good_parts_is_no_label_against_parts(tmp_path: Path) -> Non
     assert data_set.labels(tmp_path) == ("cracked", "good")
 
 
-def test_the_data_set_is_what_a_detector_learns_from(tmp_path: Path, photos: Path) -> None:
+def test_the_data_set_is_what_a_detector_learns_from(tmp_path, photos):
     content = coco(
         [
             {"image_id": 7, "category_id": 11, "bbox": [10, 20, 30, 40]},
@@ -368,7 +363,7 @@ def test_the_data_set_is_what_a_detector_learns_from(tmp_path: Path, photos: Pat
         yolo_folder.write(marked, photos, tmp_path / "joints")
 
 
-def test_labels_are_texts_in_the_yaml(tmp_path: Path, photos: Path) -> None:
+def test_labels_are_texts_in_the_yaml(tmp_path, photos):
     names = ["no", "1.5", "null", "a: b", "\u00e4"]
     categories = [{"id": number, "name": name} for number, name in enumerate(names)]
     found = [{"image_id": 7, "category_id": number, "bbox": [1, 1, 9, 9]} for number in range(len(names))]
@@ -376,7 +371,7 @@ def test_labels_are_texts_in_the_yaml(tmp_path: Path, photos: Path) -> None:
     assert list(data_set.labels(yolo_folder.write(marked, photos, tmp_path / "joints"))) == names
 
 
-def test_a_sheet_shows_pictures_of_each_label_and_good_ones(tmp_path: Path, photos: Path) -> None:
+def test_a_sheet_shows_pictures_of_each_label_and_good_ones(tmp_path, photos):
     source = stored(tmp_path / "a.json", coco([{"image_id": 9, "category_id": 3, "bbox": [50, 20, 100, 60]}]))
     marked, _ = taken(source, photos)
     shown = yolo_folder.chosen(marked)
@@ -390,12 +385,12 @@ def test_a_sheet_shows_pictures_of_each_label_and_good_ones(tmp_path: Path, phot
 
 
 @pytest.mark.parametrize("content", ["", "<dataset/>", "{}", "[1]", '{"images": [], "annotations": [{}]}'])
-def test_what_holds_no_annotations_is_refused(tmp_path: Path, photos: Path, content: str) -> None:
+def test_what_holds_no_annotations_is_refused(tmp_path, photos, content):
     with pytest.raises(ConfigError, match=r"/a\b"):
         taken(stored(tmp_path / "a", content), photos)
 
 
-def test_a_folder_of_coco_is_answered_by_its_file(tmp_path: Path, photos: Path) -> None:
+def test_a_folder_of_coco_is_answered_by_its_file(tmp_path, photos):
     (folder := tmp_path / "export").mkdir()
     stored(folder / "result.json", coco([{"image_id": 7, "category_id": 3, "bbox": [60, 40, 40, 20]}]))
     with pytest.raises(ConfigError, match=r"result\.json itself"):
@@ -417,9 +412,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize(("name", "content"), OTHERS)
-def test_of_forms_that_are_not_read_the_error_says_what_to_export(
-    tmp_path: Path, photos: Path, name: str, content: Any
-) -> None:
+def test_of_forms_that_are_not_read_the_error_says_what_to_export(tmp_path, photos, name, content):
     file = tmp_path / name
     file.parent.mkdir(parents=True, exist_ok=True)
     stored(file, content)
@@ -427,7 +420,7 @@ def test_of_forms_that_are_not_read_the_error_says_what_to_export(
         taken(tmp_path / "folder" if "/" in name else file, photos)
 
 
-def test_labels_in_two_spellings_are_a_fault_unless_those_that_count_are_named(tmp_path: Path, photos: Path) -> None:
+def test_labels_in_two_spellings_are_a_fault_unless_those_that_count_are_named(tmp_path, photos):
     content = coco([{"image_id": 9, "category_id": 3, "bbox": [50, 20, 100, 60]}])
     content["categories"] += [{"id": 80 + place, "name": name} for place, name in enumerate("aA.-")]  # of a reader
     content["categories"] += [{"id": 85, "name": "1.1"}, {"id": 86, "name": "11"}]
@@ -441,7 +434,7 @@ def test_labels_in_two_spellings_are_a_fault_unless_those_that_count_are_named(t
     assert marked.labels == ("lifted",)
 
 
-def test_boxes_that_may_lie_otherwise_or_are_in_doubt_are_told(tmp_path: Path, photos: Path) -> None:
+def test_boxes_that_may_lie_otherwise_or_are_in_doubt_are_told(tmp_path, photos):
     turned = Image.Exif()
     turned[274] = 3
     Image.new("RGB", (200, 100)).save(photos / "turned.jpg", exif=turned)
@@ -454,9 +447,7 @@ def test_boxes_that_may_lie_otherwise_or_are_in_doubt_are_told(tmp_path: Path, p
     assert [any(word in note for note in findings.notes) for word in ("EXIF", "difficult")] == [True, True]
 
 
-def test_the_command_counts_and_draws(
-    tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_counts_and_draws(tmp_path, photos, monkeypatch, capsys):
     source = stored(tmp_path / "a.json", coco([{"image_id": 9, "category_id": 3, "bbox": [50, 20, 100, 60]}]))
     words = ["boxes", str(source), "--images", str(photos), "--to", str(tmp_path / "joints")]
     monkeypatch.setattr("sys.argv", ["coe-experts", *words])

@@ -233,8 +233,7 @@ def test_images_of_a_dead_share_get_their_own_failure(tiny, pictures, answers, m
         lost = [line.submit(dead, "A") for _ in range(9)]
         assert line.submit(good, "A").result(60).verdict is not None
         for future in lost:
-            failure = future.result(60).failure
-            assert failure.kind is FailureKind.LATE
+            assert future.result(60).failure.kind is FailureKind.LATE
         assert line.longest_decoding_s() < 60
 
 
@@ -244,8 +243,7 @@ def test_stop_answers_what_is_being_read_and_close_does_not_wait_for_it(tiny, pi
     eventually(lambda: line.longest_decoding_s() > 0.05)
     line.stop()
     for future in lost:
-        failure = future.result(20).failure
-        assert failure.kind is FailureKind.STOPPED
+        assert future.result(20).failure.kind is FailureKind.STOPPED
     line.close()
     answers.set()
 
@@ -256,8 +254,7 @@ def test_close_stops_in_time(tiny, pictures, answers):
     lost = line.submit(pictures[1], "A")
     assert not line.close(timeout_s=0.1)
     assert done.verdict is not None
-    failure = lost.result(0).failure
-    assert failure.kind is FailureKind.STOPPED
+    assert lost.result(0).failure.kind is FailureKind.STOPPED
     with Inspector(tiny[0], store=tiny[1], **OPTIONS) as line:
         line.submit(pictures[0], "A")
         assert line.close(timeout_s=60)

@@ -113,15 +113,11 @@ def known(*boards_and_manifests):
 KINDS = {"net": Net(), "file": File()}
 
 
-def quiet(_):
-    pass
-
-
 def test_one_expert_of_each_kind_and_variant_is_measured_the_others_are_worked_out(board, manifests):
     bench = Bench(manifests)
     a, b, f = board.experts.values()
     experts = [a, b, f, replace(a, variant="int8"), replace(b, variant="int8")]
-    costs = measure(experts, {"cpu": bench}, manifests, KINDS, quiet)
+    costs = measure(experts, {"cpu": bench}, manifests, KINDS, lambda _: None)
     # a in fp32 runs from its blob, b from its weights as trained: those are two sorts.
     assert sorted(bench.measured) == [
         ("file", 32, "fp32"),

@@ -116,8 +116,7 @@ def test_a_picture_is_seen_by_itself_in_the_same_way_folded_too(shelf):
 
 
 def test_patches_lie_on_one_grid(shelf):
-    maps = [torch.ones(2, 3, 8, 8), torch.full((2, 1, 2, 2), 5.0)]
-    seen = backbone.patches(maps, 4)
+    seen = backbone.patches([torch.ones(2, 3, 8, 8), torch.full((2, 1, 2, 2), 5.0)], 4)
     assert seen.shape == (2, 4, 4, 4)
     assert torch.equal(seen, torch.tensor([1.0, 1.0, 1.0, 5.0]).expand(2, 4, 4, 4))
 

@@ -151,8 +151,7 @@ def test_memory_that_the_device_still_reads_is_not_lent_again():
     copy = Copy(host.take(PAGE), Content(()))
     for piece in copy.buffer.pieces(0, PAGE):
         piece[:] = 1
-    resident = memory.put("a", copy.buffer.pieces(0, PAGE), UNPACKING)
-    copy.buffer.busy = resident.written
+    copy.buffer.busy = memory.put("a", copy.buffer.pieces(0, PAGE), UNPACKING).written
     host.keep("a", copy)
     host.forget("a")
     assert driver.log == []
@@ -162,8 +161,7 @@ def test_memory_that_the_device_still_reads_is_not_lent_again():
 
 
 def test_copies_go_when_nothing_else_is_left_the_oldest_first_and_make_room_for_their_like():
-    driver = FakeDriver()
-    host = HostMemory(driver, 3 * PAGE)
+    host = HostMemory(FakeDriver(), 3 * PAGE)
     for name in "abc":
         host.keep(name, Copy(host.take(PAGE), Content(())))
     host.take(2 * PAGE)

@@ -32,8 +32,7 @@ def test_any_board_within_the_limits_is_found_to_a_fraction_of_a_pixel(pose, see
     assert location.registered, location.why
     exact, _, _ = truth(LAYOUT, pose)
     corners = np.array([(x, y) for x in (0, WIDTH_MM) for y in (0, HEIGHT_MM)])
-    apart = np.hypot(*(location.fit.pixels(corners) - exact.pixels(corners)).T)
-    assert apart.max() < 0.12
+    assert np.hypot(*(location.fit.pixels(corners) - exact.pixels(corners)).T).max() < 0.12
     assert location.residual_um < 0.12 * UM
     assert location.fit.turn_deg == pytest.approx(pose.turn_deg, abs=0.05)
     assert location.fit.um_per_pixel == pytest.approx(UM / pose.stretch, rel=1e-3)
@@ -210,8 +209,7 @@ def test_other_discs_do_not_lead_astray_but_a_second_set_is_ambiguous():
     for name, off in (("F1", (1.5, 0.4)), ("F2", (-1.4, 1.0)), ("F3", (0.2, -1.6))):
         disc(picture, *fit.pixels(POINTS[[list(FIDUCIALS).index(name)]] + off)[0], 20, 200)
     shown = picture_of(picture)
-    location = locate(shown, LAYOUT)
-    assert np.abs(location.fit.pixels(POINTS) - fit.pixels(POINTS)).max() < 0.1
+    assert np.abs(locate(shown, LAYOUT).fit.pixels(POINTS) - fit.pixels(POINTS)).max() < 0.1
     for point in POINTS:
         disc(picture, *fit.pixels(point[None] + (0.1, 1.9))[0], 20, 210)
     shown = picture_of(picture)
@@ -235,8 +233,7 @@ def test_a_second_set_is_ambiguous_however_faint_and_blurred_the_fiducials_are(l
     for point in POINTS:
         disc(picture, *fit.pixels(point[None] + off_mm)[0], 20, 210)
     picture += np.random.default_rng(0).normal(0, 0.5, picture.shape)
-    shown = picture_of(picture)
-    location = locate(shown, LAYOUT)
+    location = locate(picture_of(picture), LAYOUT)
     faintest = level == 67 and blur_px == 4  # 2 grey levels are left: no disc
     assert location.registered == faintest, location.why
 
@@ -280,14 +277,12 @@ def test_the_bottom_side_is_seen_as_it_lies():
     picture = draw(drawn, Pose(turn_deg=-2), seed=None)
     location = locate(picture, drawn)
     for site in drawn.sites:
-        shown = crop(picture, site, location.fit)
-        assert shown[6:9, 8:13].mean() > 140
+        assert crop(picture, site, location.fit)[6:9, 8:13].mean() > 140
     assert not locate(picture, layout()).registered
 
 
 def test_each_component_has_a_crop_or_a_result_with_the_reason():
-    near_the_edge = type(PARTS[0])("E1", 19.9, 8, 0, Side.TOP, component="A")
-    drawn = layout([*PARTS, near_the_edge])
+    drawn = layout([*PARTS, type(PARTS[0])("E1", 19.9, 8, 0, Side.TOP, component="A")])
     board = read_board(draw(drawn)[:, :-40], drawn, "SN1", name="SN1.png")
     pictures, results = list(board.pictures()), list(board.results())
     assert [p.name for p in pictures] == [f"SN1.png/P{i}" for i in (1, 2, 3, 4)]
@@ -336,8 +331,7 @@ def test_units_with_a_bad_mark_are_skipped_and_named():
     grey = picture[..., 0].astype(float)
     mark = panel.marks["r1c2"]
     disc(grey, *truth(panel, Pose())[0].pixels(np.array([[mark.x_mm, mark.y_mm]]))[0], 24, 240)
-    marked = picture_of(grey)
-    board = read_board(marked, panel, "SN1", name="p.png")
+    board = read_board(picture_of(grey), panel, "SN1", name="p.png")
     assert [(p.serial, p.refdes, p.name) for p in board.pictures()] == [
         ("SN1-r1c1", "P1", "p.png/r1c1/P1"),
         ("SN1-r1c1", "P2", "p.png/r1c1/P2"),

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from tiny_line import Call, Said
 
 from coe.board import parts_list
 from coe.board.parts_list import PlacedPart
@@ -25,17 +24,17 @@ TP1,TestPoint,TestPoint_Pad,3,3,0,top
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pnp.csv").write_text(ROWS, encoding="utf-8")
     return tmp_path
 
 
-def parts(call: Call, *more: object) -> Said:
+def parts(call, *more):
     return call("parts", "pnp.csv", "--yes", *more, command=board_command)
 
 
-def rows(folder: Path) -> list[tuple[str, float, float, float, str, str]]:
+def rows(folder):
     read = parts_list.read_places(folder / "parts.csv")
     return [(one.refdes, one.x_mm, one.y_mm, one.rotation_deg, str(one.side), one.component) for one in read]
 
@@ -48,7 +47,7 @@ KNOWN = [
 ]
 
 
-def test_what_was_answered_once_is_not_asked_of_a_new_export(call: Call, folder: Path) -> None:
+def test_what_was_answered_once_is_not_asked_of_a_new_export(call, folder):
     assert parts(call).status == 2  # the file states no unit
     assert parts(call, "--units", "mm").status == 2  # does N.C. say that R3 is not fitted?
     said = parts(call, "--units", "mm", "--not-fitted", "N.C.")
@@ -56,7 +55,6 @@ def test_what_was_answered_once_is_not_asked_of_a_new_export(call: Call, folder:
     assert "R3" in said.err
     assert "Q9" in said.err
     assert (folder / "parts.csv").read_text(encoding="utf-8").startswith("# ")
-
     export = ROWS.replace("R1,10k,R_0402_1005Metric,5", "R1,10k,R_0402_1005Metric,6").replace("R2,", "R7,")
     (folder / "pnp.csv").write_text(export, encoding="utf-8")
     said = parts(call)
@@ -67,7 +65,7 @@ def test_what_was_answered_once_is_not_asked_of_a_new_export(call: Call, folder:
     assert rows(folder)[:2] == [("R1", 6, 5, 0, "top", "R0402-10k"), ("R7", 7, 5, 90, "top", "R0402-10k")]
 
 
-def test_a_name_that_a_person_gives_to_a_package_stays_and_no_new_part_takes_it(call: Call, folder: Path) -> None:
+def test_a_name_that_a_person_gives_to_a_package_stays_and_no_new_part_takes_it(call, folder):
     assert parts(call, "--units", "mm", "--not-fitted", "N.C.").status == 0
     path = folder / answers.NAME
     path.write_text(path.read_text(encoding="utf-8").replace("R0402-10k", "R0402-1k") + "not_inspected: [R2]\n")
@@ -77,7 +75,7 @@ def test_a_name_that_a_person_gives_to_a_package_stays_and_no_new_part_takes_it(
     assert named == {"R1": "R0402-1k", "R2": "", "FID1": "", "TP1": "", "R8": "R0402-1k-2"}
 
 
-def test_the_bottom_side_is_as_seen_from_the_top_with_angles_as_the_camera_sees_them(call: Call, folder: Path) -> None:
+def test_the_bottom_side_is_as_seen_from_the_top_with_angles_as_the_camera_sees_them(call, folder):
     more = ("--units", "mm", "--not-fitted", "N.C.")
     assert parts(call, *more, "--bottom-x", "top", "--bottom-angle", "top-180").status == 0
     assert ("Q9", 9, 9, 150, "bottom", "SOT-23-BC847") in rows(folder)
@@ -85,7 +83,7 @@ def test_the_bottom_side_is_as_seen_from_the_top_with_angles_as_the_camera_sees_
     assert ("Q9", -9, 9, 30, "bottom", "SOT-23-BC847") in rows(folder)
 
 
-def test_columns_are_named_by_a_person_where_nobody_knows_them(call: Call, folder: Path) -> None:
+def test_columns_are_named_by_a_person_where_nobody_knows_them(call, folder):
     (folder / "pnp.csv").write_text("Teil;Ost;Nord;Dreh;Typ;Lage\nR1;5,5;1,25;0;A;oben\n", encoding="utf-8")
     assert parts(call, "--units", "mm").status == 2
     assert parts(call, "--columns", "Teil").status == 2
@@ -95,13 +93,13 @@ def test_columns_are_named_by_a_person_where_nobody_knows_them(call: Call, folde
     assert parts(call).status == 0
 
 
-def test_nobody_answers_for_a_person_who_is_not_there(call: Call, folder: Path) -> None:
+def test_nobody_answers_for_a_person_who_is_not_there(call, folder):
     said = call("parts", "pnp.csv", "--units", "mm", "--not-fitted", "N.C.", command=board_command)
     assert (said.status, (folder / "parts.csv").exists()) == (2, False)
     assert "--yes" in said.err
 
 
-def test_answers_are_read_as_they_are_written(folder: Path) -> None:
+def test_answers_are_read_as_they_are_written(folder):
     said = answers.Answers.model_validate(
         {
             "unit": "mil",
@@ -118,7 +116,7 @@ def test_answers_are_read_as_they_are_written(folder: Path) -> None:
         answers.parse(Path("answers.yaml"), b"colums: {}\n")
 
 
-def test_the_parts_of_a_panel_are_named_as_those_of_one_board(folder: Path) -> None:
+def test_the_parts_of_a_panel_are_named_as_those_of_one_board(folder):
     lines = [f"Board_{n}-{name},{value},P,{x + 20 * n},5,0,top" for n in range(2) for name, value, x in
              (("R1", "1k", 1), ("R2", "2k", 3), ("TP1", "1k", 5))]  # fmt: skip
     (folder / "pnp.csv").write_text("\n".join([ROWS.splitlines()[0], *lines]) + "\n", encoding="utf-8")
@@ -128,7 +126,7 @@ def test_the_parts_of_a_panel_are_named_as_those_of_one_board(folder: Path) -> N
     assert named == [(f"Board_{n}-{refdes}", component) for n in range(2) for refdes, component in one]
 
 
-def test_a_bom_alone_is_a_list_without_places(call: Call, folder: Path) -> None:
+def test_a_bom_alone_is_a_list_without_places(call, folder):
     (folder / "list.csv").write_text('Designator,Comment,DNP\n"R1, R2",R0402,\nR9,R0402,x\n', encoding="utf-8")
     assert call("parts", "--yes", command=board_command).status == 2
     assert call("parts", "--bom", "list.csv", "--yes", command=board_command).status == 0
@@ -155,7 +153,7 @@ panel: {units: {A: {at: [0, 0]}}}
 """
 
 
-def test_a_recipe_that_read_a_placement_file_is_converted_once(call: Call, folder: Path) -> None:
+def test_a_recipe_that_read_a_placement_file_is_converted_once(call, folder):
     rows = ROWS.replace("PosX", "Ost").replace("N.C.", "10k") + "S1,reset,SW_B3U,6,11,30,top\n"
     (folder / "pnp.csv").write_text(rows, encoding="utf-8")
     (path := folder / "recipe.yaml").write_text(FORMER, encoding="utf-8")
@@ -176,7 +174,7 @@ def test_a_recipe_that_read_a_placement_file_is_converted_once(call: Call, folde
 
 
 @pytest.mark.parametrize(("known", "other"), [("SWITCH: ", "OTHER: "), ("side: top", "side: bottom")])
-def test_a_recipe_that_could_not_be_used_is_not_converted(call: Call, folder: Path, known: str, other: str) -> None:
+def test_a_recipe_that_could_not_be_used_is_not_converted(call, folder, known, other):
     (folder / "pnp.csv").write_text(ROWS.replace("PosX", "Ost") + "S1,reset,SW_B3U,6,11,30,top\n", encoding="utf-8")
     (folder / "recipe.yaml").write_text(FORMER.replace(known, other), encoding="utf-8")
     bottom = ("--bottom-x", "bottom", "--bottom-angle", "bottom") if known == "side: top" else ()
@@ -185,20 +183,20 @@ def test_a_recipe_that_could_not_be_used_is_not_converted(call: Call, folder: Pa
     assert not (folder / "parts.csv").exists()
 
 
-def test_a_name_that_begins_as_a_remark_is_a_part(call: Call, folder: Path) -> None:
+def test_a_name_that_begins_as_a_remark_is_a_part(call, folder):
     part = '<placement id="#1" side="Top" part-id="R"><location units="Millimeters" x="1" y="2"/></placement>'
     (folder / "board.xml").write_text(f"<openpnp-board>{part}</openpnp-board>", encoding="utf-8")
     assert call("parts", "board.xml", "--yes", command=board_command).status == 0
     assert [row[0] for row in rows(folder)] == ["#1"]
 
 
-def test_a_file_of_the_bottom_side_alone_is_asked_about(call: Call, folder: Path) -> None:
+def test_a_file_of_the_bottom_side_alone_is_asked_about(call, folder):
     (folder / "pnp.csv").write_text(ROWS.replace(",top", ",bottom").replace("N.C.", "10k"), encoding="utf-8")
     assert parts(call, "--units", "mm").status == 2
     assert not (folder / "parts.csv").exists()
 
 
-def test_a_board_is_made_from_what_was_answered_before(call: Call, folder: Path) -> None:
+def test_a_board_is_made_from_what_was_answered_before(call, folder):
     more = "".join(f"FID{n},Fiducial,Fiducial_1mm,{x},{y},0,top\n" for n, x, y in ((2, 28, 2), (3, 2, 18)))
     (folder / "pnp.csv").write_text(ROWS + more, encoding="utf-8")
     assert parts(call, "--units", "mm", "--not-fitted", "N.C.", "--to", "line7").status == 0
@@ -211,11 +209,11 @@ def test_a_board_is_made_from_what_was_answered_before(call: Call, folder: Path)
     assert call(*words, command=board_command).status == 2, "the recipe is never replaced"
 
 
-def test_a_mark_of_the_package_of_a_part_stays_a_mark_and_a_package_of_marks_alone_can_be_named(folder: Path) -> None:
+def test_a_mark_of_the_package_of_a_part_stays_a_mark_and_a_package_of_marks_alone_can_be_named(folder):
     rows = "P1,x,PIN,1,1,0,top\nTP1,x,PIN,2,2,0,top\nTP2,x,PAD,3,3,0,top\nTP3,x,PAD,4,4,0,top\n"
     (folder / "pnp.csv").write_text(f"{ROWS.splitlines()[0]}\n{rows}", encoding="utf-8")
 
-    def named(said: answers.Answers) -> list[str]:
+    def named(said):
         return [part.component for part in convert(folder / "pnp.csv", None, said).parts]
 
     said = convert(folder / "pnp.csv", None, answers.Answers.model_validate({"unit": "mm"})).answers

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import pytest
 from exams import exam
 from test_photo_split import save
-from tiny_line import Call
 
 from coe.board import drafting, rules
-from coe.bring.board.first_board import FirstBoard, rules_text
+from coe.bring.board.first_board import rules_text
 from coe.cli import board_command, experts_command
 from coe.core import NOTHING, Expert, Finding, Verdict
 from coe.errors import RulesError
@@ -17,7 +16,7 @@ from coe.store.store import Store
 
 
 @pytest.fixture
-def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def photos(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for number in range(6):
         save(Path("photos/R1/good") / f"{number}.png", number)
@@ -26,7 +25,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "photos"
 
 
-def test_the_commands_are_those_from_photographs_to_a_report(photos: Path, call: Call) -> None:
+def test_the_commands_are_those_from_photographs_to_a_report(photos, call):
     said = call("new", "line7", "--photos", "photos", command=board_command)
     assert said.status == 0, said.err
     steps = [line.split()[:2] for line in said.out.splitlines() if line.startswith("  coe-")]
@@ -37,8 +36,8 @@ def test_the_commands_are_those_from_photographs_to_a_report(photos: Path, call:
     assert not (photos / "split.csv").exists(), "nothing is run without --run"
 
 
-def test_a_run_ends_with_what_still_passes_and_the_command_that_mends_it(photos, call, monkeypatch) -> None:
-    def run(made: FirstBoard) -> int:
+def test_a_run_ends_with_what_still_passes_and_the_command_that_mends_it(photos, call, monkeypatch):
+    def run(made):
         board = Path("routing_rules/line7.yaml")
         board.write_text(
             "board: line7\nexperts: {R1: {kind: k, labels: [good, bad], input: 64, reject: [bad]}}\n"
@@ -57,7 +56,7 @@ def test_a_run_ends_with_what_still_passes_and_the_command_that_mends_it(photos,
         Path("routing_rules/line7.yaml").unlink()
 
 
-def test_placement_files_say_which_parts_have_a_polarity_and_a_draft_lets_nothing_pass(tmp_path: Path) -> None:
+def test_placement_files_say_which_parts_have_a_polarity_and_a_draft_lets_nothing_pass(tmp_path):
     parts = (("R0402", ("R1", "R2")), ("SOT-23", ("X1",)), ("any", ("D3",)))
     drawn = SimpleNamespace(parts=[SimpleNamespace(name=name, refdes=refdes) for name, refdes in parts], unseen=())
     board = rules.of_bytes(Path("b.yaml"), rules_text("b", drawn).encode())
@@ -77,7 +76,7 @@ def test_placement_files_say_which_parts_have_a_polarity_and_a_draft_lets_nothin
 
 
 @pytest.mark.parametrize("name", ["loose.png", "R1/good/deep/x.png", "V3/10K/1.png"])
-def test_what_a_board_cannot_be_made_of_is_refused(photos: Path, call: Call, name: str) -> None:
+def test_what_a_board_cannot_be_made_of_is_refused(photos, call, name):
     save(photos / name, 1)
     said = call("new", "line7", "--photos", "photos", command=board_command)
     assert (said.status, name.split("/", maxsplit=1)[0] in said.err) == (2, True)
@@ -85,20 +84,17 @@ def test_what_a_board_cannot_be_made_of_is_refused(photos: Path, call: Call, nam
 
 
 @pytest.mark.parametrize("name", ["Kondensator 10µF", "-R1", "電容", "R" * 101])
-def test_a_folder_that_cannot_be_a_component_is_named_before_anything_is_split(photos, call, name) -> None:
+def test_a_folder_that_cannot_be_a_component_is_named_before_anything_is_split(photos, call, name):
     save(photos / name / "good" / "1.png", 1)
     said = call("new", "line7", "--photos", "photos", command=board_command)
     assert (said.status, name[:80] in said.err, "pattern" in said.err) == (2, True, False)
     assert call("choose", "line7.yaml", "--images", "photos", command=experts_command).status == 2
 
 
-def test_a_board_that_is_there_is_never_replaced(photos: Path, call: Call) -> None:
+def test_a_board_that_is_there_is_never_replaced(photos, call):
     Path("routing_rules").mkdir()
     Path("routing_rules/line7.yaml").write_text("board: line7\n", encoding="utf-8")
     assert call("new", "line7", "--photos", "photos", command=board_command).status == 2
-
-
-# The draft of a board file loads, and lets nothing pass
 
 
 EXPERTS = [

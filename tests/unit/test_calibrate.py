@@ -184,8 +184,7 @@ def test_the_rate_holds_for_an_expert_as_a_whole_and_not_for_each_label_alone():
     st.sampled_from(Goal),
 )
 def test_at_each_threshold_the_rules_pass_and_call_what_the_curve_says(pictures, goal):
-    answers = classified(*pictures)
-    curve = curve_of(answers, 1.0, goal)
+    curve = curve_of(classified(*pictures), 1.0, goal)
     for point in curve.points:
         passed = {"ok": 0, "bad": 0}
         for truth, label, score in pictures:
@@ -545,8 +544,7 @@ def test_good_parts_are_learned_for_a_model_that_knows_none_and_stand_behind_its
     text = lamp_board.read_text().replace("components:", f"  {entry}\ncomponents:")
     lamp_board.write_text(text.replace("min_scores: {bright: 0.6}", then).replace("min_score: 0.4", then))
     board = rules.load(lamp_board)
-    answers = BoardExperts(board, store).answers("lamp-near", [])
-    assert answers.expert.reject == {"strange"}
+    assert BoardExperts(board, store).answers("lamp-near", []).expert.reject == {"strange"}
 
     def verdicts(*pictures):
         shown = picture_folders.saved(lamp_board.parent / "shown", *pictures)

@@ -10,22 +10,19 @@ import random
 import re
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import narrow
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from tiny_line import STATED, Call
+from tiny_line import STATED
 from torch import nn
 
 from coe.bring.facts import Wishes
-from coe.bring.importing import Brought, bring
+from coe.bring.importing import bring
 from coe.bring.unwrapping import unwrapped
 from coe.cli import experts_command
 from coe.core import Expert
@@ -46,47 +43,47 @@ State = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def few_weights() -> Iterator[None]:
+def few_weights():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(narrow, "HIDDEN", 64)
         yield
 
 
-def brought(path: Path, saved: object = None, prefix: str = "") -> Brought:
+def brought(path, saved=None, prefix=""):
     """Import what a training saved, which is written first, without a command."""
     if saved is not None:
         torch.save(saved, path)
     return bring(path, EXPERT, kinds.resolve("narrow"), Wishes(SEEN, prefix=prefix), path.parent)
 
 
-def network(seed: int = 1) -> nn.Module:
-    kind: Any = kinds.resolve("narrow")
+def network(seed=1):
+    kind = kinds.resolve("narrow")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        module: nn.Module = kind.skeleton(EXPERT)
+        module = kind.skeleton(EXPERT)
     return module
 
 
 @pytest.fixture(scope="module")
-def state() -> State:
+def state():
     return dict(network().state_dict())
 
 
-def under(prefix: str, state: State) -> State:
+def under(prefix, state):
     return {f"{prefix}{name}": value for name, value in state.items()}
 
 
-def altered(state: State) -> State:
+def altered(state):
     return {name: value + 1 if value.is_floating_point() else value for name, value in state.items()}
 
 
-def averaged(state: State) -> State:
+def averaged(state):
     module = network()
     module.load_state_dict(state)
     return dict(torch.optim.swa_utils.AveragedModel(module).state_dict())
 
 
-def training(state: State) -> dict[str, Any]:
+def training(state):
     """What scripts save beside the weights: arguments, dates, paths, numbers, random states, optimizers."""
     optimizer = torch.optim.SGD([nn.Parameter(value) for value in state.values() if value.is_floating_point()], 0.1)
     return {
@@ -110,7 +107,7 @@ def training(state: State) -> dict[str, Any]:
     }
 
 
-WRAPPED: dict[str, Callable[[State], Any]] = {
+WRAPPED = {
     **{
         prefix: lambda s, prefix=prefix: under(prefix, s)
         for prefix in ("_orig_mod.", "module.", "model.", "backbone.", "net.module.", "a.b.c.", "module._orig_mod.")
@@ -134,7 +131,7 @@ WRAPPED: dict[str, Callable[[State], Any]] = {
 
 
 @pytest.mark.parametrize("name", WRAPPED)
-def test_the_weights_are_found_behind_one_prefix(tmp_path: Path, state: State, name: str) -> None:
+def test_the_weights_are_found_behind_one_prefix(tmp_path, state, name):
     took = brought(tmp_path / "x.pt", WRAPPED[name](state))
     took.put(Store(tmp_path / "store"), "x.pt")
     stored = Store(tmp_path / "store").load("t/x")
@@ -143,7 +140,7 @@ def test_the_weights_are_found_behind_one_prefix(tmp_path: Path, state: State, n
     assert all(torch.equal(stored[n], kept[n]) for n in state if not n.endswith("num_batches_tracked"))
 
 
-SEVERAL: dict[str, tuple[Callable[[State], Any], str]] = {
+SEVERAL = {
     "an average": (lambda s: {"model": altered(s), "model_ema": averaged(s), **training(s)}, "model_ema/module"),
     "timm": (lambda s: {"state_dict": altered(s), "state_dict_ema": s}, "state_dict_ema"),
     "one dict": (lambda s: under("student.", altered(s)) | under("teacher.", s), "teacher"),
@@ -161,7 +158,7 @@ SEVERAL: dict[str, tuple[Callable[[State], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", SEVERAL)
-def test_of_several_networks_the_user_says_the_prefix(tmp_path: Path, state: State, name: str) -> None:
+def test_of_several_networks_the_user_says_the_prefix(tmp_path, state, name):
     make, prefix = SEVERAL[name]
     with pytest.raises(StoreError, match=rf"--prefix.*{re.escape(prefix)}"):
         brought(tmp_path / "x.pt", make(state))
@@ -172,14 +169,14 @@ def test_of_several_networks_the_user_says_the_prefix(tmp_path: Path, state: Sta
         brought(tmp_path / "x.pt", prefix="elsewhere")
 
 
-def test_safetensors_have_wrappers_too(tmp_path: Path, call: Call, state: State) -> None:
+def test_safetensors_have_wrappers_too(tmp_path, call, state):
     save_file(under("model.backbone.", state), tmp_path / "x.safetensors", metadata={"format": "pt", "by": "somebody"})
     options = ("--kind", "narrow", "--input", "32", "--labels", "ok,bad", "--no-prepare", "--store", tmp_path / "store")
     said = call("import", "t/x", tmp_path / "x.safetensors", *options, *STATED, command=experts_command)
     assert (said.status, "under 'model.backbone.'" in said.words) == (0, True)
 
 
-UNCLEAR: dict[str, Callable[[State], Any]] = {
+UNCLEAR = {
     "profiled": lambda s: s | {"conv1.total_ops": torch.ones(1)},
     "pruned": lambda s: {n.replace("conv1.weight", "conv1.weight_orig"): v for n, v in s.items()},
     "a last layer of another name beside it": lambda s: {
@@ -192,30 +189,30 @@ UNCLEAR: dict[str, Callable[[State], Any]] = {
 
 
 @pytest.mark.parametrize("name", UNCLEAR)
-def test_other_names_are_refused_with_the_way_out(tmp_path: Path, state: State, name: str) -> None:
+def test_other_names_are_refused_with_the_way_out(tmp_path, state, name):
     with pytest.raises(StoreError, match="ONNX"):
         brought(tmp_path / "x.pt", UNCLEAR[name](state))
 
 
-def test_names_of_a_kind_that_maps_them_itself_are_left_alone(state: State) -> None:
+def test_names_of_a_kind_that_maps_them_itself_are_left_alone(state):
     foreign = Foreign({f"other.{name}.x": value for name, value in state.items()})
     assert unwrapped(foreign, state, "x").state == foreign.state
 
 
-def changed(change: Callable[[Any], None]) -> nn.Module:
+def changed(change):
     module = network()
     change(module)
     return module
 
 
-def test_a_whole_network_is_taken(tmp_path: Path, state: State) -> None:
+def test_a_whole_network_is_taken(tmp_path, state):
     for module in (network(), nn.DataParallel(network())):
         took = brought(tmp_path / "x.pt", {"model": module, "epoch": 3}).state
         assert took is not None
         assert all(torch.equal(took[n], state[n]) for n in state)
 
 
-OTHER_NETWORKS: dict[str, Callable[[Any], Any]] = {
+OTHER_NETWORKS = {
     "eps": lambda m: setattr(m.bn1, "eps", 0.01),
     "stride": lambda m: setattr(m.layer1.conv1, "stride", (1, 1)),
     "padding": lambda m: setattr(m.conv1, "padding", (0, 0)),
@@ -227,30 +224,30 @@ OTHER_NETWORKS: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", OTHER_NETWORKS)
-def test_a_whole_network_that_computes_something_else_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_whole_network_that_computes_something_else_is_refused(tmp_path, name):
     with pytest.raises(StoreError, match="ONNX"):
         brought(tmp_path / "x.pt", changed(OTHER_NETWORKS[name]))
 
 
-def test_layers_around_a_whole_network_are_not_passed_over(tmp_path: Path) -> None:
+def test_layers_around_a_whole_network_are_not_passed_over(tmp_path):
     for around in (nn.Sequential(nn.Upsample(scale_factor=2), network()), nn.Sequential(network(), nn.ReLU())):
         with pytest.raises(StoreError, match="around its network"):
             brought(tmp_path / "x.pt", {"model": around, "criterion": nn.CrossEntropyLoss()})
 
 
-def test_a_whole_network_for_more_labels_than_are_given_is_told_so(tmp_path: Path) -> None:
+def test_a_whole_network_for_more_labels_than_are_given_is_told_so(tmp_path):
     with pytest.raises(StoreError, match="5 outputs"):
         brought(tmp_path / "x.pt", changed(lambda m: setattr(m, "fc", nn.Linear(m.fc.in_features, 5))))
 
 
-def test_labels_by_text_stand_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    module: Any = network()
+def test_labels_by_text_stand_in_the_order_of_their_numbers(tmp_path):
+    module = network()
     module.names = {str(number): f"c{number}" for number in range(11)}
     torch.save({"model": module}, tmp_path / "x.pt")
     assert read_checkpoint(tmp_path / "x.pt").labels == tuple(f"c{number}" for number in range(11))
 
 
-RECORDS: dict[str, tuple[Any, dict[str, Any]]] = {
+RECORDS = {
     "torchvision": (
         {"args": argparse.Namespace(val_crop_size=40, val_resize_size=48, interpolation="bilinear", lr=0.1)},
         {"size": 40, "resize": "center-crop", "shortest_edge": 48, "interpolation": "bilinear-antialias"}
@@ -289,7 +286,7 @@ RECORDS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_records_of_known_programs_count(tmp_path: Path, state: State, name: str) -> None:
+def test_records_of_known_programs_count(tmp_path, state, name):
     content, expected = RECORDS[name]
     torch.save({"state_dict": state, **content}, tmp_path / "x.pt")
     read = resnet18.read(tmp_path / "x.pt")
@@ -301,7 +298,7 @@ def test_records_of_known_programs_count(tmp_path: Path, state: State, name: str
 
 CROP = {"do_resize": True, "do_center_crop": True, "crop_size": 40, "resample": 2, "image_mean": [0.5] * 3}
 CROP |= {"image_std": [0.5] * 3}
-HUGGING: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
+HUGGING = {
     "a shorter side": (CROP | {"size": {"shortest_edge": 48}}, ("center-crop", 48, 40)),
     "a square": (CROP | {"size": {"height": 48, "width": 48}}, ("stretch", 48, 40)),
     "ConvNext": (
@@ -318,7 +315,7 @@ HUGGING: dict[str, tuple[dict[str, Any], tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("name", HUGGING)
-def test_what_hugging_faces_processors_say(name: str) -> None:
+def test_what_hugging_faces_processors_say(name):
     processor, expected = HUGGING[name]
     read = records.hugging_face(processor)
     if len(expected) < 3:
@@ -329,7 +326,7 @@ def test_what_hugging_faces_processors_say(name: str) -> None:
 
 
 @pytest.mark.parametrize("odd", [[], {}, "x", 10**400, float("nan"), [[1]], None, True])
-def test_records_of_another_form_say_nothing(odd: Any) -> None:
+def test_records_of_another_form_say_nothing(odd):
     keys = ("size", "crop_size", "resample", "image_mean", "rescale_factor", "crop_pct", "mean", "std", "interpolation")
     settings = {**dict.fromkeys((*keys, "input_size", "img_size", "val_crop_size", "val_resize_size"), odd)}
     settings |= {"do_resize": True, "do_center_crop": True, "data_preprocessor": settings, "args": settings}
@@ -338,7 +335,7 @@ def test_records_of_another_form_say_nothing(odd: Any) -> None:
         assert (found.input_size, found.seen.get("mean", found.seen.get("resize"))) == (None, None)
 
 
-def test_records_beside_the_weights_count(tmp_path: Path, state: State) -> None:
+def test_records_beside_the_weights_count(tmp_path, state):
     save_file(state, tmp_path / "model.safetensors")
     tuned = {"input_size": [3, 64, 64], "crop_pct": 1.0, "mean": [0.5] * 3, "std": [0.5] * 3}
     for name, text in (
@@ -354,13 +351,13 @@ def test_records_beside_the_weights_count(tmp_path: Path, state: State) -> None:
         (tmp_path / name).unlink()
 
 
-def test_weights_that_are_given_as_a_network_of_onnx_say_so(tmp_path: Path, state: State) -> None:
+def test_weights_that_are_given_as_a_network_of_onnx_say_so(tmp_path, state):
     torch.save(state, tmp_path / "x.pt")
     with pytest.raises(StoreError, match="give the --kind of their network"):
         bring(tmp_path / "x.pt", replace(EXPERT, kind="onnx"), kinds.resolve("onnx"), Wishes(), tmp_path)
 
 
-def test_hugging_faces_names_of_a_resnet_are_known(tmp_path: Path) -> None:
+def test_hugging_faces_names_of_a_resnet_are_known(tmp_path):
     expert = Expert("x", "resnet18", ("ok", "bad"), 32, "t/x")
     wanted = skeleton(resnet18, expert, optional=()).state_dict()
     theirs = {}
@@ -383,7 +380,7 @@ def test_hugging_faces_names_of_a_resnet_are_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script:FutureWarning")  # what users saved in its time still comes
-def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path) -> None:
+def test_a_file_that_is_something_else_says_the_way_out(tmp_path):
     scripted = torch.jit.script(nn.Sequential(nn.Linear(2, 2)))
     scripted.save(str(tmp_path / "script.pt"))
     (tmp_path / "lfs.pt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
@@ -427,7 +424,7 @@ def test_a_file_that_is_something_else_says_the_way_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.quantize:UserWarning")
-def test_a_quantised_network_says_so(tmp_path: Path) -> None:
+def test_a_quantised_network_says_so(tmp_path):
     packed = (torch.quantize_per_tensor(torch.ones(2, 2), 1, 0, torch.qint8), torch.ones(2))
     torch.save({"model": {"fc.scale": torch.ones(()), "fc._packed_params._packed_params": packed}}, tmp_path / "x.pt")
     with pytest.raises(StoreError, match="quantised"):
@@ -443,7 +440,7 @@ def test_a_quantised_network_says_so(tmp_path: Path) -> None:
         (("ultralytics.nn.tasks.SegmentationModel",), "yolo export model="),
     ],
 )
-def test_networks_of_other_yolos_name_the_command(tmp_path: Path, names: tuple[str, ...], command: str) -> None:
+def test_networks_of_other_yolos_name_the_command(tmp_path, names, command):
     torch.save({"model": [_Named(name) for name in names]}, tmp_path / "x.pt", pickle_module=_Pickle)
     with pytest.raises(StoreError, match=command):
         read_checkpoint(tmp_path / "x.pt")
@@ -452,7 +449,7 @@ def test_networks_of_other_yolos_name_the_command(tmp_path: Path, names: tuple[s
 class _Named:
     """An object that a pickle shall name as one of a class that is not installed."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name):
         self.name = name
 
 
@@ -462,7 +459,7 @@ class _Pickle:
     import pickle as _pickle
 
     class Pickler(_pickle._Pickler):
-        def save(self, value: Any, save_persistent_id: bool = True) -> None:
+        def save(self, value, save_persistent_id=True):
             if isinstance(value, _Named):
                 module, _, name = value.name.rpartition(".")
                 self.write(f"c{module}\n{name}\n".encode() + b")\x81")
@@ -473,10 +470,8 @@ class _Pickle:
 
 
 @pytest.mark.parametrize("where", ["arch", "model"])
-def test_a_network_with_the_same_tensors_that_computes_something_else_is_refused(
-    tmp_path: Path, state: State, where: str
-) -> None:
-    def saved(name: str) -> dict[str, object]:
+def test_a_network_with_the_same_tensors_that_computes_something_else_is_refused(tmp_path, state, where):
+    def saved(name):
         said = {"arch": name} if where == "arch" else {"arch": "resnet", "args": argparse.Namespace(model=name)}
         return {"state_dict": state, **said}
 
@@ -504,9 +499,7 @@ def test_a_network_with_the_same_tensors_that_computes_something_else_is_refused
         ({"meta": {"cfg": "model = dict(backbone=dict(depth=50, style='pytorch'))"}}, False),
     ],
 )
-def test_settings_of_a_network_that_computes_something_else(
-    tmp_path: Path, state: State, said: dict[str, Any], is_other: bool
-) -> None:
+def test_settings_of_a_network_that_computes_something_else(tmp_path, state, said, is_other):
     torch.save({"state_dict": state, **said}, tmp_path / "x.pt")
     if not is_other:
         resnet18.read(tmp_path / "x.pt")
@@ -515,7 +508,7 @@ def test_settings_of_a_network_that_computes_something_else(
         resnet18.read(tmp_path / "x.pt")
 
 
-def test_each_kind_knows_its_own_activation(tmp_path: Path) -> None:
+def test_each_kind_knows_its_own_activation(tmp_path):
     tensors = efficientnet_lite0.skeleton(EXPERT).state_dict()
     other = pytest.raises(StoreError, match="act_layer = silu")
     for activation, expected in (("ReLU6", nullcontext()), ("silu", other)):
@@ -524,7 +517,7 @@ def test_each_kind_knows_its_own_activation(tmp_path: Path) -> None:
             efficientnet_lite0.read(tmp_path / "x.pt")
 
 
-def test_a_wrong_number_of_labels_and_another_kind_name_the_file(tmp_path: Path, state: State) -> None:
+def test_a_wrong_number_of_labels_and_another_kind_name_the_file(tmp_path, state):
     wide = {name: value.repeat(2, *[1] * (value.dim() - 1)) for name, value in state.items() if name.startswith("fc.")}
     with pytest.raises(StoreError, match=r"x\.pt.*4 outputs"):
         brought(tmp_path / "x.pt", state | wide)

@@ -244,8 +244,7 @@ def test_the_command_learns_stores_and_writes_a_board_that_loads(run, tmp_path):
     assert "taken as good: 6 in C1/good; as bad: 4 in C1/scratch" in said.out
     assert ("probe is chosen" in said.out, "no polarity is assumed for C1" in said.words) == (True, True)
     assert "no pictures in C1/bent, C2/good\n" in said.err
-    loaded = rules.load(board)
-    assert loaded.experts["C1"].reject == {"scratch"}
+    assert rules.load(board).experts["C1"].reject == {"scratch"}
     manifest = Store(tmp_path / "store").manifest("line7/C1")
     assert (manifest.kind, set(manifest.labels)) == ("probe", {"good", "scratch"})
 
@@ -375,8 +374,7 @@ def test_a_kind_that_calls_good_and_bad_alike_is_unproven(run, tmp_path, monkeyp
         photographs(tmp_path / f"photos {blind}" / "C1", {"good": 6, "bad": 6})
         said = run(tmp_path / f"{blind}.yaml", "--images", tmp_path / f"photos {blind}")
         assert said.status == 0, said.err
-        manifest = store.manifest(f"{blind}/C1")
-        assert bool(manifest.unproven) is blind
+        assert bool(store.manifest(f"{blind}/C1").unproven) is blind
         assert ("unproven" in said.err) is blind
     few = CrossValidated(CandidateKind(Brightness(), None, plan(()), None), (False, True), (True, True))
     assert choosing.unproven(few, photographs(tmp_path / "few", {"bad": 1, "good": 1})) is None

@@ -203,8 +203,7 @@ def test_a_stopped_line_answers_each_image_and_one_that_is_dropped_ends_its_boxe
         results = [future.result(20) for future in futures]
     assert all(result.verdict is not None or result.failure.kind is FailureKind.STOPPED for result in results)
     assert any(result.failure for result in results)
-    boxes = scene.boxes(1)
-    line = scene.open(boxes)
+    line = scene.open(scene.boxes(1))
     threads = line._engine.line_threads.threads
     del line
     gc.collect()

@@ -110,10 +110,6 @@ def says(device, name, *shades, executor="one"):
     return [finding.score for finding in device.run(executor, "pool", expert(name), images(*shades))]
 
 
-def finish(device):
-    device._lane.work_until(None)
-
-
 def test_a_batch_waits_on_the_device_for_its_own_copy_and_nobody_else_does(store):
     driver, device = ready(store, "ab")
     # Loads have returned; nothing has been copied yet, and nobody waited.
@@ -244,7 +240,7 @@ def test_who_leaves_the_device_goes_down_with_its_unpacking_and_comes_up_again(s
     for name in "cab":
         works(device, name)
         device.evict("pool", expert(name), keep_copy=True)
-    finish(device)
+    device._lane.work_until(None)
     assert [driver.log.count(f"lane: copy {name} down") for name in "abc"] == [0, 1, 1]
 
 
@@ -352,8 +348,7 @@ def gone(monkeypatch):
 
 
 def test_the_graphs_of_measurings_go_while_no_other_is_captured(store, gone, monkeypatch):
-    driver = gpu()
-    device = bare_device(driver, store)
+    device = bare_device(gpu(), store)
     device.fixed_bytes(EXPERTS, 1)
     with device.trial(expert("a")):
         pass

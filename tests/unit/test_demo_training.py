@@ -218,8 +218,7 @@ def test_a_lot_is_as_a_line_makes_it_and_places_of_one_board_share_its_solder_ma
     assert places == lot(6, seed=4)
     assert places != lot(6, seed=5)
     assert len({place.file for place in places}) == len(places) == 6 * sum(kind.count for kind in COMPONENTS.values())
-    faulty = {place.serial for place in places if place.defect}
-    assert len(faulty) == 3
+    assert len({place.serial for place in places if place.defect}) == 3
     assert 3 <= sum(bool(place.defect) for place in places) <= 9
     assert sum(bool(place.defect) for place in lot(6, seed=4, defective=0.5)) > len(places) / 3
     first, second = [place for place in lot(1, seed=2) if place.component == "R0402-10K"][:2]
@@ -318,8 +317,7 @@ LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 @cache
 def board_of(letter):
     """Return the content of a board's file; do not change it."""
-    board = yaml.load(board_file(letter, SEEDS[letter]), Loader=LOADER)
-    return board
+    return yaml.load(board_file(letter, SEEDS[letter]), Loader=LOADER)
 
 
 @pytest.fixture(params=sorted(SEEDS))

@@ -187,8 +187,7 @@ def test_parts_that_come_no_more_are_forgotten_as_is_another_product_and_names_w
         for part, component in zip(parts_of(named), named, strict=True):
             if component != "-":
                 order.saw(part)
-        known = order.finish()
-        assert len(known) == 3
+        assert len(order.finish()) == 3
     for part in parts_of("AB"):
         order.saw(part)
     assert [part.refdes for part in order.finish()] == ["P0", "P1"]
@@ -211,8 +210,7 @@ def test_in_order_the_places_are_those_of_the_list(components, boards, data):
         lap, index = divmod(place, len(components))
         line.see_one(components[index], f"P{index}", f"S{lap}")
     for expert in "abcx":
-        needed = {"x": "A"}.get(expert, expert.upper())
-        wanted = all_parts.find(needed, seen)
+        wanted = all_parts.find({"x": "A"}.get(expert, expert.upper()), seen)
         assert line.foresight.next_place(expert) == (None if wanted < 0 else wanted)
 
 

@@ -242,8 +242,7 @@ def test_the_store_keeps_the_digests_through_every_change(tmp_path):
     with store.changing("shop/chip") as manifest:
         store.rewrite(manifest)
     store.link("shop/same", "shop/chip", labels=("a", "b"))
-    linked = store.learned("shop/same")
-    assert linked.holds(first)
+    assert store.learned("shop/same").holds(first)
     manifest = store.manifest("shop/chip")
     path = store.folder("shop/chip") / manifest.learned.file
     path.write_bytes(path.read_bytes()[:-1] + b"?")

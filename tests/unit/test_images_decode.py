@@ -130,8 +130,7 @@ def test_a_tiff_whose_tag_has_another_type_gives_its_pixels_or_is_refused(tag, k
     """tifffile passes over a tag of an unknown type, and takes what is usual for it."""
     data = bytearray(tiff("<", 1, 16, 1, GREY16.tobytes()))
     whole = decode(bytes(data))
-    at = data.index(struct.pack("<HHI", tag, 4, 1))
-    struct.pack_into("<H", data, at + 2, kind)
+    struct.pack_into("<H", data, data.index(struct.pack("<HHI", tag, 4, 1)) + 2, kind)
     with suppress(ImageError):
         assert (decode(bytes(data)) == whole).all()
 

@@ -1,16 +1,12 @@
 """`coe-experts import`: labelled pictures judged at once, folders of weights, backbones, models in several files."""
 
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import onnx
 import pytest
 import torch
 from lamp import STATED, lamp, picture
 from safetensors.torch import save_file
-from tiny_line import Call, Said
 
 from coe.board import rules
 from coe.cli import experts_command
@@ -22,22 +18,22 @@ LAMP = ("--kind", "onnx", "--input", "32", *STATED, "--no-prepare", "--labels", 
 
 
 @pytest.fixture
-def run(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+def run(tmp_path, call, monkeypatch):
     """Return a function that runs `coe-experts` with a store, in a folder of its own."""
     (here := tmp_path / "here").mkdir()
     monkeypatch.chdir(here)
     return lambda *arguments: call(*arguments, "--store", tmp_path / "store", command=experts_command)
 
 
-def state(labels: int = 2) -> dict[str, torch.Tensor]:
-    kind: Any = kinds.resolve("narrow")
+def state(labels=2):
+    kind = kinds.resolve("narrow")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1)
         expert = Expert("x", "narrow", tuple(map(str, range(labels))), 32, "t/x")
         return dict(kind.skeleton(expert).state_dict())
 
 
-def test_labelled_pictures_are_judged_at_once(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_labelled_pictures_are_judged_at_once(run, tmp_path):
     lamp(tmp_path / "lamp.onnx")
     for number, level in enumerate(range(5, 100, 5)):
         picture(tmp_path / "labelled" / "dark" / f"{number}.png", level)
@@ -65,14 +61,14 @@ def test_labelled_pictures_are_judged_at_once(run: Callable[..., Said], tmp_path
     assert (said.status, str(tmp_path / "labelled" / "L1") in said.words) == (2, True)
 
 
-def test_without_pictures_it_says_that_nothing_was_checked(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_without_pictures_it_says_that_nothing_was_checked(run, tmp_path):
     lamp(tmp_path / "lamp.onnx")
     said = run("import", "b/lamp", tmp_path / "lamp.onnx", *LAMP)
     assert said.status == 0
     assert said.out.splitlines()[-1].startswith("nothing was checked")
 
 
-def test_pictures_that_are_unclear_keep_the_expert_out(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_pictures_that_are_unclear_keep_the_expert_out(run, tmp_path):
     lamp(tmp_path / "lamp.onnx")
     picture(tmp_path / "labelled" / "dim" / "a.png", 5)
     said = run("import", "b/lamp", tmp_path / "lamp.onnx", *LAMP, "--images", tmp_path / "labelled")
@@ -80,7 +76,7 @@ def test_pictures_that_are_unclear_keep_the_expert_out(run: Callable[..., Said],
     assert not (tmp_path / "store").exists()
 
 
-def test_a_picture_that_cannot_be_read_is_told(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_a_picture_that_cannot_be_read_is_told(run, tmp_path):
     lamp(tmp_path / "lamp.onnx")
     picture(tmp_path / "labelled" / "dark" / "a.png", 5)
     picture(tmp_path / "labelled" / "bright" / "a.png", 250)
@@ -90,7 +86,7 @@ def test_a_picture_that_cannot_be_read_is_told(run: Callable[..., Said], tmp_pat
     assert "2 of 2 as labelled" in said.out
 
 
-def test_a_folder_of_weights_becomes_experts_and_a_draft(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_a_folder_of_weights_becomes_experts_and_a_draft(run, tmp_path):
     (folder := tmp_path / "weights").mkdir()
     torch.save({"state_dict": state(), "epoch": 3}, folder / "Body A.pth.tar")
     save_file(state(), folder / "body-b.safetensors")
@@ -120,7 +116,7 @@ def test_a_folder_of_weights_becomes_experts_and_a_draft(run: Callable[..., Said
         assert said_ok.verdict is Verdict.REVIEW
 
 
-def test_a_draft_replaces_no_file(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_a_draft_replaces_no_file(run, tmp_path):
     (folder := tmp_path / "weights").mkdir()
     lamp(folder / "lamp.onnx")
     options = ("--input", "32", "--labels", "dark,bright", "--no-prepare", *STATED)
@@ -142,9 +138,7 @@ def test_a_draft_replaces_no_file(run: Callable[..., Said], tmp_path: Path) -> N
         ("b", ["notes.txt"], "holds no file of weights"),
     ],
 )
-def test_folders_that_cannot_be_imported(
-    run: Callable[..., Said], tmp_path: Path, id: str, names: list[str], says: str
-) -> None:
+def test_folders_that_cannot_be_imported(run, tmp_path, id, names, says):
     (folder := tmp_path / "weights").mkdir()
     for name in names:
         (folder / name).touch()
@@ -152,7 +146,7 @@ def test_folders_that_cannot_be_imported(
     assert (said.status, says in said.words) == (2, True)
 
 
-def test_two_files_of_one_name_are_both_refused(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_two_files_of_one_name_are_both_refused(run, tmp_path):
     (folder := tmp_path / "weights").mkdir()
     lamp(folder / "lamp.onnx")
     torch.save(state(), folder / "lamp.pt")
@@ -161,7 +155,7 @@ def test_two_files_of_one_name_are_both_refused(run: Callable[..., Said], tmp_pa
     assert not (tmp_path / "store").exists()
 
 
-def test_a_backbone_has_no_head_and_judges_nothing(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_a_backbone_has_no_head_and_judges_nothing(run, tmp_path):
     many = {f"model.{name}": value for name, value in state(1000).items()}
     torch.save({"state_dict": many}, tmp_path / "x.pth")
     options = ("--kind", "narrow", "--input", "32")
@@ -183,7 +177,7 @@ def test_a_backbone_has_no_head_and_judges_nothing(run: Callable[..., Said], tmp
     assert (said.status, "a backbone" in said.words) == (2, True)
 
 
-def test_a_training_starts_from_a_backbone(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_a_training_starts_from_a_backbone(run, tmp_path):
     torch.save(state(1000), tmp_path / "x.pth")
     assert run("import", "base/x", tmp_path / "x.pth", "--kind", "narrow", "--input", "32", "--as-backbone").status == 0
     for label, level in (("ok", 200), ("bad", 20)):
@@ -200,14 +194,14 @@ def test_a_training_starts_from_a_backbone(run: Callable[..., Said], tmp_path: P
 @pytest.mark.parametrize(
     "options", [("--labels", "ok,bad"), ("--images", "."), ("--board", "demo"), ("--kind", "onnx")], ids=str
 )
-def test_options_that_make_no_backbone(run: Callable[..., Said], tmp_path: Path, options: tuple[str, str]) -> None:
+def test_options_that_make_no_backbone(run, tmp_path, options):
     lamp(tmp_path / "x.onnx")
     said = run("import", "base/x", tmp_path / "x.onnx", "--input", "32", "--as-backbone", *options)
     assert said.status == 2
     assert not (tmp_path / "store").exists()
 
 
-def test_a_backbone_of_another_kind_is_refused(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_a_backbone_of_another_kind_is_refused(run, tmp_path):
     torch.save({"conv1.weight": torch.ones(3)}, tmp_path / "x.pth")
     said = run("import", "base/x", tmp_path / "x.pth", "--kind", "narrow", "--input", "32", "--as-backbone")
     assert (said.status, "which the file lacks" in said.words) == (2, True)
@@ -217,7 +211,7 @@ def test_a_backbone_of_another_kind_is_refused(run: Callable[..., Said], tmp_pat
     assert (said.status, "'conv1.weight' is (2, 2)" in said.words) == (2, True)
 
 
-def test_a_model_of_two_files_goes_into_the_store_as_one(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_a_model_of_two_files_goes_into_the_store_as_one(run, tmp_path):
     lamp(tmp_path / "one.onnx")
     model = onnx.load(str(tmp_path / "one.onnx"))
     for tensor in model.graph.initializer:
@@ -233,7 +227,7 @@ def test_a_model_of_two_files_goes_into_the_store_as_one(run: Callable[..., Said
     assert run("verify", "b/lamp").status == 0
 
 
-def test_a_model_in_a_newer_form_says_so(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_a_model_in_a_newer_form_says_so(run, tmp_path):
     lamp(tmp_path / "lamp.onnx")
     for change in ({"ir_version": 99}, {"opset": 99}):
         model = onnx.load(str(tmp_path / "lamp.onnx"))
@@ -246,7 +240,7 @@ def test_a_model_in_a_newer_form_says_so(run: Callable[..., Said], tmp_path: Pat
         assert (said.status, "newer form than onnxruntime" in said.words) == (2, True), said.err
 
 
-def test_what_nobody_says_is_asked_at_once_and_model_yaml_answers(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_what_nobody_says_is_asked_at_once_and_model_yaml_answers(run, tmp_path):
     lamp(tmp_path / "lamp.onnx")
     asked = run("import", "b/lamp", tmp_path / "lamp.onnx", "--no-prepare")
     assert asked.status == 2
@@ -276,7 +270,7 @@ def test_what_nobody_says_is_asked_at_once_and_model_yaml_answers(run: Callable[
         assert (refused.status, word in refused.words) == (2, True)
 
 
-def test_records_of_hugging_face_beside_a_model_count(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_records_of_hugging_face_beside_a_model_count(run, tmp_path):
     (folder := tmp_path / "w").mkdir()
     lamp(folder / "lamp.onnx")
     (folder / "config.json").write_text('{"id2label": {"0": "dark", "1": "bright"}}')
@@ -297,9 +291,7 @@ def test_records_of_hugging_face_beside_a_model_count(run: Callable[..., Said], 
     ("names", "way"),
     [(("saved_model.pb",), "ONNX"), (("Manifest.json", "Data"), "ONNX"), ((".metadata", "__0_0.distcp"), "dcp_to")],
 )
-def test_a_folder_that_is_a_model_of_another_program_says_the_way_out(
-    run: Callable[..., Said], tmp_path: Path, names: tuple[str, ...], way: str
-) -> None:
+def test_a_folder_that_is_a_model_of_another_program_says_the_way_out(run, tmp_path, names, way):
     (folder := tmp_path / "model").mkdir()
     for name in names:
         (folder / name).write_text("x")

@@ -224,8 +224,7 @@ def test_what_no_pixel_depends_on_may_be_odd(name, capfd):
 
 def test_the_codes_of_colours_are_kept():
     """Without the segment that says so, red, green and blue would be taken for brightness and two colours."""
-    at = PLAIN.index(b"\xff\xdb")
-    bare = PLAIN[:2] + PLAIN[at:]
+    bare = PLAIN[:2] + PLAIN[PLAIN.index(b"\xff\xdb") :]
     red_green_blue = with_segment(0xEE, b"Adobe\0\x64\0\0\0\0\0", bare)
     with Image.open(io.BytesIO(red_green_blue)) as picture:
         expected = np.asarray(picture.convert("RGB"))
@@ -272,8 +271,7 @@ def test_a_size_that_differs_from_the_header_is_refused_and_a_last_byte_may_be_z
         decode(data[:at] + frame + data[at:])
     from coe.pictures.jpeg import Jpeg
 
-    picture = Jpeg(PLAIN[:-2] + b"\xff\0\0\0\xff\xd9")
-    unpadded = picture.unpadded()
+    unpadded = Jpeg(PLAIN[:-2] + b"\xff\0\0\0\xff\xd9").unpadded()
     assert unpadded.endswith(b"\xff\0\xff\xd9")
 
 

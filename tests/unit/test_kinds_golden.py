@@ -107,8 +107,7 @@ def test_an_equal_picture_has_nothing_to_judge_and_a_hole_is_judged_where_it_is(
     loud = noisy(GOOD, seed=1, levels=40)
     assert golden.compare(loud, reference(), GOLDEN).regions
     assert not golden.compare(loud, reference(spread=215), GOLDEN).regions
-    picture = moved(bad(GOOD), right=5, down=-3)
-    prepared = golden.compare(picture, reference(), GOLDEN)
+    prepared = golden.compare(moved(bad(GOOD), right=5, down=-3), reference(), GOLDEN)
     assert len(prepared.regions) == 1
     (x, y), x1, y1, x2, y2 = prepared.regions[0].centre, *DEFECT
     assert x1 <= x <= x2
@@ -177,8 +176,7 @@ def test_more_differences_than_crops_are_in_doubt_and_the_largest_are_judged():
     prepared = golden.compare(picture, reference(good), GOLDEN)
     assert len(prepared.regions) == 4
     assert prepared.doubt == "it differs from its reference at 7 places, and 4 of them could be judged"
-    outputs = torch.zeros(1, 4, PEAKS, 6)
-    (finding,) = golden.postprocess(outputs, [prepared], GOLDEN)
+    (finding,) = golden.postprocess(torch.zeros(1, 4, PEAKS, 6), [prepared], GOLDEN)
     assert (finding.label, finding.doubt) == ("none", prepared.doubt)
 
 
@@ -304,8 +302,7 @@ def test_a_box_follows_its_defect_through_every_variation_and_a_negative_has_the
 
 
 def test_difference_is_calibrated_on_the_good_parts(pairs):
-    text = pairs.read_text().replace("- hole\n- blob", "- different")
-    pairs.write_text(text)
+    pairs.write_text(pairs.read_text().replace("- hole\n- blob", "- different"))
     for path in pairs.parent.glob("labels/*/*.txt"):
         path.write_text(re.sub("^1", "0", path.read_text(), flags=re.MULTILINE))
     trained = difference.train(FIRST_DAY, plan(pairs, 1), lambda *_: None)
@@ -342,8 +339,7 @@ def test_labels_and_layers_that_do_not_fit_are_refused_and_pairs_that_do_not_are
     with pytest.raises(ConfigError, match="cannot be frozen"):
         golden.train(GOLDEN, replace(plan(pairs, 1), freeze=("body",), init=pairs), lambda *_: None)
     Image.fromarray(part(9)).save(pairs.parent / "references/train/3.bmp")
-    trained = golden.train(GOLDEN, plan(pairs, 1), lambda *_: None)
-    (remark,) = trained.remarks
+    (remark,) = golden.train(GOLDEN, plan(pairs, 1), lambda *_: None).remarks
     assert remark.startswith("left out: 3.png: it does not fit its reference")
     for number in range(9):
         Image.fromarray(part(9)).save(pairs.parent / f"references/train/{number}.bmp")

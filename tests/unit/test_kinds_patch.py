@@ -331,8 +331,7 @@ def test_in_the_frame_of_a_reference_the_place_counts(learn):
     twice = part(101, at=at)
     cv2.circle(twice, (at[0] + 24, at[1] + 16), 5, (40, 40, 50), -1)
     assert judged(trained, twice, reference).label == "strange"
-    doubtful = judged(trained, np.zeros((SIDE, SIDE, 3), np.uint8), reference)
-    assert doubtful.doubt
+    assert judged(trained, np.zeros((SIDE, SIDE, 3), np.uint8), reference).doubt
 
 
 def test_aligned_parts_seem_no_farther_from_each_other_than_further_ones_do():
@@ -387,8 +386,7 @@ def test_a_colour_that_no_good_part_shows_at_its_place_is_strange(learn):
         return picture
 
     reference = Reference(leads(0), np.zeros((SIDE, SIDE), np.uint8))
-    good = [leads(seed) for seed in range(12)]
-    trained = learn(good, references={"U1": reference})
+    trained = learn([leads(seed) for seed in range(12)], references={"U1": reference})
     copper = leads(100, (190, 140, 100))
     assert judged(trained, leads(100), reference).label == "none"
     finding = judged(trained, copper, reference)

@@ -345,14 +345,12 @@ def test_tensors_are_counted_while_they_live_and_views_take_nothing():
         one = torch.zeros(MIB, dtype=torch.uint8)
         two = torch.zeros(3 * MIB, dtype=torch.uint8)
         del one
-        three = torch.zeros(2 * MIB, dtype=torch.uint8)
-        return two, three
+        return two, torch.zeros(2 * MIB, dtype=torch.uint8)
 
     assert peak_bytes(run) == 5 * MIB
 
     def run():
-        whole = torch.zeros(MIB, dtype=torch.uint8)
-        return whole.view(2, -1).add_(1)[0]
+        return torch.zeros(MIB, dtype=torch.uint8).view(2, -1).add_(1)[0]
 
     assert peak_bytes(run) == MIB
 

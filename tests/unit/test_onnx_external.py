@@ -1,7 +1,6 @@
 """ONNX models with weights in other files: carried into the store as one file, and read from nowhere else."""
 
 import os
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -13,7 +12,7 @@ from coe.errors import StoreError
 from experts.onnx_reading import bundled
 
 
-def model(path: Path, *, location: str = "x.onnx.data", columns: int = 8) -> Path:
+def model(path, *, location="x.onnx.data", columns=8):
     """Write a model of one matrix, whose numbers lie in another file."""
     matrix = np.arange(4 * columns, dtype=np.float32).reshape(4, columns)
     graph = helper.make_graph(
@@ -28,7 +27,7 @@ def model(path: Path, *, location: str = "x.onnx.data", columns: int = 8) -> Pat
     return path
 
 
-def changed(path: Path, **entries: str) -> None:
+def changed(path, **entries):
     """Say other places of the numbers in a model's file."""
     made = onnx.load(str(path), load_external_data=False)
     (tensor,) = made.graph.initializer
@@ -40,7 +39,7 @@ def changed(path: Path, **entries: str) -> None:
     path.write_bytes(made.SerializeToString())
 
 
-def test_one_file_holds_what_two_held(tmp_path: Path) -> None:
+def test_one_file_holds_what_two_held(tmp_path):
     path = model(tmp_path / "x.onnx")
     (out := tmp_path / "out").mkdir()
     whole = bundled(path, out)
@@ -50,7 +49,7 @@ def test_one_file_holds_what_two_held(tmp_path: Path) -> None:
     assert said.tolist() == [[48, 52, 56, 60, 64, 68, 72, 76]]
 
 
-def test_a_model_in_one_file_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_model_in_one_file_stays_as_it_is(tmp_path):
     path = tmp_path / "x.onnx"
     made = onnx.load(str(model(tmp_path / "two.onnx")))
     onnx.save(made, str(path))
@@ -66,7 +65,7 @@ def test_a_model_in_one_file_stays_as_it_is(tmp_path: Path) -> None:
         *[{"offset": "-8"}, {"length": "many"}, {"offset": "1000000"}, {"length": str(1 << 60)}],
     ],
 )
-def test_places_outside_the_folder_or_that_are_none_are_not_read(tmp_path: Path, entries: dict[str, str]) -> None:
+def test_places_outside_the_folder_or_that_are_none_are_not_read(tmp_path, entries):
     (tmp_path / "secret").write_bytes(bytes(1000))
     (home := tmp_path / "home").mkdir()
     path = model(home / "x.onnx")
@@ -76,7 +75,7 @@ def test_places_outside_the_folder_or_that_are_none_are_not_read(tmp_path: Path,
         bundled(path, tmp_path)
 
 
-def test_files_that_are_missing_too_short_or_told_too_often_are_refused(tmp_path: Path) -> None:
+def test_files_that_are_missing_too_short_or_told_too_often_are_refused(tmp_path):
     path = model(tmp_path / "x.onnx")
     data = tmp_path / "x.onnx.data"
     data.write_bytes(data.read_bytes()[:-4])

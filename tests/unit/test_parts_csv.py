@@ -12,7 +12,7 @@ HEADER = "refdes,x_mm,y_mm,angle,side,component\n"
 ROWS = 'R1,1.5,-2,-90,top,R0402\nFID1,0,0,0,bottom,\n"U,1",3,4,450,bottom,SO8\n'
 
 
-def test_a_row_is_a_part_or_a_place_that_is_not_inspected() -> None:
+def test_a_row_is_a_part_or_a_place_that_is_not_inspected():
     parts = parts_list.parse_places(Path("parts.csv"), f"# made of pnp.csv\n\n{HEADER}{ROWS}".encode("utf-8-sig"))
     assert parts == (
         BoardPart("R1", 1.5, -2, 270, Side.TOP, "R0402", 4),
@@ -21,7 +21,7 @@ def test_a_row_is_a_part_or_a_place_that_is_not_inspected() -> None:
     )
 
 
-def test_a_list_needs_no_places_and_has_what_is_inspected(tmp_path: Path) -> None:
+def test_a_list_needs_no_places_and_has_what_is_inspected(tmp_path):
     (tmp_path / "parts.csv").write_text("component,refdes\nR0402,R1\n,FID1\n", encoding="utf-8")
     assert parts_list.read(tmp_path / "parts.csv") == (PlacedPart("R0402", "R1"),)
 
@@ -44,7 +44,7 @@ def test_a_list_needs_no_places_and_has_what_is_inspected(tmp_path: Path) -> Non
         (f"{HEADER}R1,1,2,0,T,A\n", "parts.csv:2: R1: side 'T'"),
     ],
 )
-def test_another_form_is_named_with_the_command_that_makes_this_of_it(text: str, complaint: str) -> None:
+def test_another_form_is_named_with_the_command_that_makes_this_of_it(text, complaint):
     with pytest.raises(ConfigError, match=complaint):
         parts_list.parse_places(Path("parts.csv"), text.encode())
 
@@ -57,7 +57,7 @@ def test_another_form_is_named_with_the_command_that_makes_this_of_it(text: str,
         ("designator,component\nR1,A\n", "coe-board parts --bom"),
     ],
 )
-def test_a_list_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, complaint: str) -> None:
+def test_a_list_that_cannot_be_used_is_one_sentence(tmp_path, text, complaint):
     (tmp_path / "parts.csv").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=complaint):
         parts_list.read(tmp_path / "parts.csv")

@@ -302,8 +302,7 @@ def test_convolutions_lie_channels_last_and_q8_keeps_what_no_scale_can_hold():
 
 @given(st.integers(1, 700), st.floats(-12, 6), SEEDS)
 def test_a_quantised_weight_is_off_by_half_its_scale_at_most(count, magnitude, seed):
-    chance = torch.Generator().manual_seed(seed)
-    exact = torch.randn(count, generator=chance) * 10**magnitude
+    exact = torch.randn(count, generator=torch.Generator().manual_seed(seed)) * 10**magnitude
     blocks = quantise(exact)
     assert len(blocks.values) == len(blocks.scales) * BLOCK == -(-count // BLOCK) * BLOCK
     again = (blocks.values.float().view(-1, BLOCK) * blocks.scales.float()[:, None]).view(-1)

@@ -1,8 +1,6 @@
 """What a network sees of a picture belongs to its weights: kept with them, and honoured wherever the expert runs."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -10,7 +8,6 @@ import pytest
 import torch
 from PIL import Image
 from pydantic import ValidationError
-from tiny_line import Call
 
 from coe import Inspector, Picture
 from coe.cli import experts_command
@@ -21,7 +18,6 @@ from coe.inspector.weights_used import findings_facts
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.slot import Slot
 from coe.store import kinds
-from coe.store.kinds import ExpertInput
 from coe.store.store import Store
 from coe.store.store_reader import Snapshot
 from experts.geometry import fitted_image, letterbox, to_image
@@ -30,7 +26,7 @@ SHAPES = [(60, 60), (61, 97), (200, 33), (31, 50), (480, 640), (7, 9)]
 METHODS = {"area": cv2.INTER_AREA, "bilinear": cv2.INTER_LINEAR, "bicubic": cv2.INTER_CUBIC}
 
 
-def picture(height: int, width: int) -> Any:
+def picture(height, width):
     return np.random.default_rng(height * width).integers(0, 256, (height, width, 3), np.uint8)
 
 
@@ -39,9 +35,7 @@ def picture(height: int, width: int) -> Any:
 @pytest.mark.parametrize("edge", [32, 40])
 @pytest.mark.parametrize("resize", ["center-crop", "stretch"])
 @pytest.mark.parametrize("sides", [None, (24, 32)])
-def test_a_crop_is_that_of_torchvision(
-    height: int, width: int, interpolation: str, edge: int, resize: str, sides: tuple[int, int] | None
-) -> None:
+def test_a_crop_is_that_of_torchvision(height, width, interpolation, edge, resize, sides):
     from torchvision import transforms
 
     mode = transforms.InterpolationMode(interpolation)
@@ -56,7 +50,7 @@ def test_a_crop_is_that_of_torchvision(
 
 @pytest.mark.parametrize(("height", "width"), [(63, 32), (32, 65), (65, 32), (71, 67)])
 @pytest.mark.parametrize(("resize", "edge"), [("center-crop", 47), ("stretch", 45), ("stretch", 47)])
-def test_a_crop_rounds_down_where_hugging_face_cuts(height: int, width: int, resize: str, edge: int) -> None:
+def test_a_crop_rounds_down_where_hugging_face_cuts(height, width, resize, edge):
     """transformers' `center_crop`: int((height - crop) / 2); torchvision's rounds half to even."""
     image = picture(height, width)
     seen = Preprocessing(resize=resize, shortest_edge=edge, interpolation="bicubic-antialias", rounds_down=True)
@@ -71,7 +65,7 @@ def test_a_crop_rounds_down_where_hugging_face_cuts(height: int, width: int, res
 
 @pytest.mark.parametrize(("height", "width"), [(464, 697), (1333, 2000), (2999, 4000), (31, 33), (900, 50)])
 @pytest.mark.parametrize("resize", ["letterbox", "center-crop", "stretch"])
-def test_boxes_lead_back_by_the_sides_that_the_scaled_picture_has(height: int, width: int, resize: str) -> None:
+def test_boxes_lead_back_by_the_sides_that_the_scaled_picture_has(height, width, resize):
     seen = Preprocessing(resize=resize, interpolation="bilinear")
     prepared = fitted_image(np.zeros((height, width, 3), np.uint8), 160, seen)
     scale = (min if resize == "letterbox" else max)(160 / height, 160 / width)
@@ -83,7 +77,7 @@ def test_boxes_lead_back_by_the_sides_that_the_scaled_picture_has(height: int, w
     assert to_image(whole + shift, prepared)[0] == pytest.approx(expected, rel=1e-9)
 
 
-def test_boxes_lead_back_as_those_of_ultralytics() -> None:
+def test_boxes_lead_back_as_those_of_ultralytics():
     from ultralytics.data.augment import LetterBox
     from ultralytics.utils.ops import scale_boxes
 
@@ -100,7 +94,7 @@ def test_boxes_lead_back_as_those_of_ultralytics() -> None:
 
 @pytest.mark.parametrize(("height", "width"), SHAPES)
 @pytest.mark.parametrize("interpolation", METHODS)
-def test_a_stretch_is_one_call_of_opencv_and_its_boxes_lead_back(height: int, width: int, interpolation: str) -> None:
+def test_a_stretch_is_one_call_of_opencv_and_its_boxes_lead_back(height, width, interpolation):
     prepared = fitted_image(picture(height, width), 32, Preprocessing(resize="stretch", interpolation=interpolation))
     method = METHODS[interpolation]
     if interpolation == "area" and not (height >= 32 and width >= 32):
@@ -110,7 +104,7 @@ def test_a_stretch_is_one_call_of_opencv_and_its_boxes_lead_back(height: int, wi
     assert to_image(np.array([[0.0, 0.0, 32.0, 16.0]]), prepared)[0] == pytest.approx([0, 0, width, height / 2])
 
 
-def test_boxes_of_a_centre_crop_and_of_a_stretch_that_is_cut_lead_back() -> None:
+def test_boxes_of_a_centre_crop_and_of_a_stretch_that_is_cut_lead_back():
     prepared = fitted_image(picture(64, 128), 32, Preprocessing(resize="center-crop"))
     assert to_image(np.array([[0.0, 0.0, 32.0, 32.0]]), prepared)[0].tolist() == [32.0, 0.0, 96.0, 64.0]
     cut = fitted_image(picture(64, 128), 32, Preprocessing(resize="stretch", shortest_edge=64))
@@ -127,13 +121,13 @@ def test_boxes_of_a_centre_crop_and_of_a_stretch_that_is_cut_lead_back() -> None
         ("center-crop", [0, 0, 32, 16], [0, 16, 64, 48]),
     ],
 )
-def test_a_network_of_no_square_gets_the_picture_in_its_corner(resize: Any, seen: list[int], shown: list[int]) -> None:
+def test_a_network_of_no_square_gets_the_picture_in_its_corner(resize, seen, shown):
     prepared = fitted_image(picture(64, 64), 32, Preprocessing(resize=resize, sides=(16, 32)))
     assert prepared.pixels.shape == (3, 32, 32)
     assert to_image(np.array([seen], float), prepared)[0].tolist() == shown
 
 
-def test_channels_come_in_the_order_of_the_network_and_a_letterbox_interpolates_as_it_is_told() -> None:
+def test_channels_come_in_the_order_of_the_network_and_a_letterbox_interpolates_as_it_is_told():
     image = picture(20, 30)
     for resize in ("letterbox", "stretch", "center-crop"):
         one, other = (fitted_image(image, 32, Preprocessing(resize=resize, channels=order)) for order in ("rgb", "bgr"))
@@ -142,13 +136,13 @@ def test_channels_come_in_the_order_of_the_network_and_a_letterbox_interpolates_
     assert (prepared.pixels[:, :, 10:30] == cv2.resize(picture(100, 50), (20, 40)).transpose(2, 0, 1)).all()
 
 
-def test_a_record_that_makes_no_sense() -> None:
+def test_a_record_that_makes_no_sense():
     for fields in ({"std": (0, 1, 1)}, {"mean": (float("nan"), 0, 0)}, {"pad": (256, 0, 0)}):
         with pytest.raises(ValidationError):
             Preprocessing.model_validate(fields)
 
 
-def put(store: Store, name: str, seen: Preprocessing | None, kind: str = "narrow") -> Expert:
+def put(store, name, seen, kind="narrow"):
     """Put the same random weights under a name, with what they see."""
     expert = Expert(name, kind, ("ok", "bad"), 32, f"t/{name}", preprocessing=seen)
     with torch.random.fork_rng(devices=[]):
@@ -159,7 +153,7 @@ def put(store: Store, name: str, seen: Preprocessing | None, kind: str = "narrow
 
 
 @pytest.mark.parametrize("kind", ["narrow", "narrow_boxes"])
-def test_experts_of_one_kind_run_side_by_side_each_with_its_own_normalisation(tmp_path: Path, kind: str) -> None:
+def test_experts_of_one_kind_run_side_by_side_each_with_its_own_normalisation(tmp_path, kind):
     store, resolved = Store(tmp_path), kinds.resolve(kind)
     named = {name: Preprocessing(mean=mean, std=std) for name, (mean, std) in NORMALIZATIONS.items()}
     made = {name: put(store, f"n{place}", seen, kind) for place, (name, seen) in enumerate(named.items())}
@@ -176,14 +170,14 @@ def test_experts_of_one_kind_run_side_by_side_each_with_its_own_normalisation(tm
         torch.testing.assert_close(outputs, expected)
 
 
-def test_an_expert_whose_manifest_does_not_say_it_sees_what_it_always_saw(tmp_path: Path) -> None:
+def test_an_expert_whose_manifest_does_not_say_it_sees_what_it_always_saw(tmp_path):
     store, kind = Store(tmp_path), kinds.resolve("narrow")
     plain, said = put(store, "plain", None), put(store, "said", kind.preprocessing)
     device = CpuDevice(store, {"narrow": kind}, threads=1)
     for expert in (plain, said):
         device.load("cpu", expert)
     image = picture(50, 41)
-    prepared: list[ExpertInput] = [kind.preprocess(image, expert) for expert in (plain, said)]
+    prepared = [kind.preprocess(image, expert) for expert in (plain, said)]
     assert (prepared[0].pixels == letterbox(image, 32, (124, 116, 104)).pixels).all()
     assert (prepared[0].pixels == prepared[1].pixels).all()
     one, other = (device.outputs("e", "cpu", expert, [prepared[0]]) for expert in (plain, said))
@@ -191,7 +185,7 @@ def test_an_expert_whose_manifest_does_not_say_it_sees_what_it_always_saw(tmp_pa
     assert store.manifest("t/plain").preprocessing is None
 
 
-def test_a_manifest_keeps_the_record_and_an_older_one_has_none(tmp_path: Path) -> None:
+def test_a_manifest_keeps_the_record_and_an_older_one_has_none(tmp_path):
     store = Store(tmp_path)
     seen = Preprocessing(resize="center-crop", shortest_edge=40, channels="bgr", mean=(0.5, 0.4, 0.3))
     put(store, "x", seen)
@@ -208,7 +202,7 @@ def test_a_manifest_keeps_the_record_and_an_older_one_has_none(tmp_path: Path) -
     assert store.check("t/old").preprocessing is None
 
 
-def test_a_line_notices_that_another_preprocessing_came(tmp_path: Path) -> None:
+def test_a_line_notices_that_another_preprocessing_came(tmp_path):
     store = Store(tmp_path)
     put(store, "x", Preprocessing())
     taken = store.manifest("t/x")
@@ -227,7 +221,7 @@ components:
 """
 
 
-def test_a_line_runs_an_expert_as_its_manifest_says(tmp_path: Path, board_file: Any) -> None:
+def test_a_line_runs_an_expert_as_its_manifest_says(tmp_path, board_file):
     """The board names the labels in another order than the outputs: the weights know it. Pictures come as BGR."""
     store, kind, image = Store(tmp_path / "s"), kinds.resolve("narrow"), picture(50, 90)
     scores = set()
@@ -246,7 +240,7 @@ def test_a_line_runs_an_expert_as_its_manifest_says(tmp_path: Path, board_file: 
     assert len(scores) == 2
 
 
-def test_training_records_what_it_showed_the_network(tmp_path: Path, call: Call) -> None:
+def test_training_records_what_it_showed_the_network(tmp_path, call):
     for label, level in (("dark", 20), ("light", 220)):
         (tmp_path / "d" / label).mkdir(parents=True)
         for number in range(3):
@@ -262,7 +256,7 @@ def test_training_records_what_it_showed_the_network(tmp_path: Path, call: Call)
     assert store.manifest("t/y").preprocessing == Preprocessing()
 
 
-def test_a_file_that_was_exported_here_says_what_it_sees(tmp_path: Path, call: Call) -> None:
+def test_a_file_that_was_exported_here_says_what_it_sees(tmp_path, call):
     seen = Preprocessing(resize="stretch", channels="bgr")
     store = Store(tmp_path / "s")
     put(store, "x", seen)
@@ -276,14 +270,14 @@ def test_a_file_that_was_exported_here_says_what_it_sees(tmp_path: Path, call: C
     assert call(*given, "--channels", "rgb", command=experts_command).status == 2
 
 
-def test_a_classifier_of_one_label_is_refused(tmp_path: Path, call: Call) -> None:
-    kind: Any = kinds.resolve("narrow")
+def test_a_classifier_of_one_label_is_refused(tmp_path, call):
+    kind = kinds.resolve("narrow")
     torch.save(kind.skeleton(Expert("x", "narrow", ("bad",), 32, "t/x")).state_dict(), tmp_path / "x.pth")
     given = ("--kind", "narrow", "--labels", "bad", "--input", 32, "--no-prepare", "--store", tmp_path / "s")
     assert call("import", "t/x", tmp_path / "x.pth", *given, command=experts_command).status == 2
 
 
-def test_a_checkpoint_of_ultralytics_says_what_its_network_sees(tmp_path: Path, call: Call) -> None:
+def test_a_checkpoint_of_ultralytics_says_what_its_network_sees(tmp_path, call):
     from experts import quiet_ultralytics
 
     quiet_ultralytics.prepare()

@@ -204,8 +204,7 @@ def test_each_step_has_the_load_of_its_own_time():
     looks = iter([times(0, 0, 0), times(1, 1, 0), times(1, 1, 0), times(5, 5, 4), times(5, 5, 4), times(7, 8, 6)])
     watch = LoadWatch(lambda: next(looks), usable=2, seen=2)
     waited = []
-    found = watch.before(waited.append)
-    assert (found.cores, waited) == (1.0, [other_load.LOOK_S])
+    assert (watch.before(waited.append).cores, waited) == (1.0, [other_load.LOOK_S])
     watch.step("resnet18")
     watch.step("resnet18")
     watch.step("confirming")  # 4 s, all of them ours
@@ -215,5 +214,4 @@ def test_each_step_has_the_load_of_its_own_time():
     watch.step("too short to tell")
     watch.end()
     assert {what: load.cores for what, load in watch.disturbed.items()} == {"confirming": 0.5}
-    quiet = LoadWatch(lambda: times(0, 0, 0), usable=2, seen=2)
-    assert quiet.before(waited.append) is None
+    assert LoadWatch(lambda: times(0, 0, 0), usable=2, seen=2).before(waited.append) is None

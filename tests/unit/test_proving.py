@@ -1,10 +1,7 @@
 """Pictures refute what was stated of a model, and what its first batch norm remembers proves it."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import cv2
 import numpy as np
@@ -12,7 +9,6 @@ import pytest
 import torch
 from lamp import lamp, picture
 from onnx import TensorProto, helper, numpy_helper, save
-from tiny_line import Call, Said
 
 from coe.bring.importing import Brought
 from coe.bring.proving import Proof, Shown, prove
@@ -27,21 +23,21 @@ SIZE = 32
 NARROW = Expert("x", "narrow", ("ok", "bad"), SIZE, "t/x")
 
 
-def seen(normalize: str, channels: Any = "rgb") -> Preprocessing:
+def seen(normalize, channels="rgb"):
     mean, std = NORMALIZATIONS[normalize]
     return Preprocessing(mean=mean, std=std, channels=channels)
 
 
-def coloured(count: int, *, tint: tuple[int, int, int] = (150, 90, 40)) -> list[Shown]:
+def coloured(count, *, tint=(150, 90, 40)):
     """Pictures of noise around a colour."""
     chance = np.random.default_rng(0)
     return [Shown(chance.normal(tint, 30, (SIZE, SIZE, 3)).clip(0, 255).astype(np.uint8)) for _ in range(count)]
 
 
 @pytest.fixture(scope="module")
-def remembering() -> dict[str, torch.Tensor]:
+def remembering():
     """A network whose norms have seen pictures in RGB with ImageNet's normalisation."""
-    kind: Any = kinds.resolve("narrow")
+    kind = kinds.resolve("narrow")
     expert = replace(NARROW, preprocessing=seen("imagenet"))
     torch.manual_seed(0)
     module = kind.skeleton(expert)
@@ -56,14 +52,12 @@ def remembering() -> dict[str, torch.Tensor]:
     return dict(module.eval().state_dict())
 
 
-def of_memory(state: dict[str, torch.Tensor], stated: Preprocessing, pictures: list[Shown]) -> Proof:
+def of_memory(state, stated, pictures):
     brought = Brought(replace(NARROW, preprocessing=stated), (), state=state)
     return prove(brought, kinds.resolve("narrow"), pictures, 0.8)
 
 
-def test_a_networks_memory_proves_colours_and_normalisation_without_labels(
-    remembering: dict[str, torch.Tensor],
-) -> None:
+def test_a_networks_memory_proves_colours_and_normalisation_without_labels(remembering):
     assert of_memory(remembering, seen("imagenet"), coloured(6)) == Proof()
     for wrong, options in (
         (seen("0..1"), "--normalize imagenet"),
@@ -77,7 +71,7 @@ def test_a_networks_memory_proves_colours_and_normalisation_without_labels(
     assert (other.fault, "another part" in other.unproven) == ("", True)
 
 
-def colours(path: Path) -> Brought:
+def colours(path):
     """A classifier of red and blue pictures that takes values from 0 to 1, and is not sure of bright ones."""
     nodes = [
         helper.make_node("ReduceMean", ["images"], ["means"], axes=[2, 3], keepdims=0),
@@ -95,7 +89,7 @@ def colours(path: Path) -> Brought:
     return Brought(expert, (), file=path)
 
 
-def reds_and_blues(each: int = 10) -> list[Shown]:
+def reds_and_blues(each=10):
     return [
         replace(one, label=label)
         for label, tint in (("red", (150, 90, 90)), ("blue", (90, 90, 150)))
@@ -103,7 +97,7 @@ def reds_and_blues(each: int = 10) -> list[Shown]:
     ]
 
 
-def test_labelled_pictures_refute_what_was_stated(tmp_path: Path) -> None:
+def test_labelled_pictures_refute_what_was_stated(tmp_path):
     brought = colours(tmp_path / "c.onnx")
     right = prove(brought, onnx, reds_and_blues(), 0.8)
     assert right.fault == ""
@@ -119,14 +113,14 @@ def test_labelled_pictures_refute_what_was_stated(tmp_path: Path) -> None:
     assert "all pictures" in prove(brought, onnx, reds_and_blues(20)[:20], 0.8).fault
 
 
-def test_too_few_pictures_or_uneven_ones_prove_nothing(tmp_path: Path) -> None:
+def test_too_few_pictures_or_uneven_ones_prove_nothing(tmp_path):
     brought = colours(tmp_path / "c.onnx")
     for pictures in (reds_and_blues(9), reds_and_blues(20)[:25], coloured(30)):
         proof = prove(brought, onnx, pictures, 0.8)
         assert (proof.fault, "not proven" in proof.unproven) == ("", True)
 
 
-def test_boxes_tell_the_layout_of_a_detector(tmp_path: Path) -> None:
+def test_boxes_tell_the_layout_of_a_detector(tmp_path):
     """It gives two corners of one box; taken for centre and size, that lies elsewhere."""
     table = np.zeros((1, 5, 21), np.float32)
     table[0, :, 3] = [4, 6, 14, 18, 0.9]
@@ -151,14 +145,14 @@ def test_boxes_tell_the_layout_of_a_detector(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path, call: Call) -> Callable[..., Said]:
+def run(tmp_path, call):
     colours(tmp_path / "c.onnx")
     given = ("import", "b/x", tmp_path / "c.onnx", "--labels", "red,blue", "--resize", "letterbox", "--no-prepare")
     given += ("--activation", "softmax", "--store", tmp_path / "s")
     return lambda *options: call(*given, *options, command=experts_command)
 
 
-def test_import_refuses_what_pictures_refute_unless_the_user_insists(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_import_refuses_what_pictures_refute_unless_the_user_insists(run, tmp_path):
     for number, one in enumerate(reds_and_blues()):
         path = tmp_path / "seen" / one.label / f"{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +166,7 @@ def test_import_refuses_what_pictures_refute_unless_the_user_insists(run: Callab
     assert (said.status, "20 of 20 as labelled" in said.out) == (0, True)
 
 
-def test_without_pictures_the_manifest_says_that_nothing_is_proven(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_without_pictures_the_manifest_says_that_nothing_is_proven(run, tmp_path):
     said = run("--channels", "rgb", "--normalize", "0..1")
     assert (said.status, "not proven" in said.words) == (0, True)
     assert Store(tmp_path / "s").manifest("b/x").unproven == "preprocessing: stated, not proven"
@@ -184,9 +178,7 @@ def test_without_pictures_the_manifest_says_that_nothing_is_proven(run: Callable
 
 
 @pytest.mark.parametrize("is_right", [True, False])
-def test_a_person_confirms_what_a_model_says_of_pictures_without_labels(
-    run: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_right: bool
-) -> None:
+def test_a_person_confirms_what_a_model_says_of_pictures_without_labels(run, tmp_path, monkeypatch, is_right):
     (tmp_path / "plain").mkdir()
     for number, one in enumerate(reds_and_blues(2)):
         cv2.imwrite(str(tmp_path / "plain" / f"{number}.png"), one.image[:, :, ::-1])
@@ -199,7 +191,7 @@ def test_a_person_confirms_what_a_model_says_of_pictures_without_labels(
     assert (Store(tmp_path / "s").manifest("b/x").unproven == "") is is_right
 
 
-def test_boxes_of_yolo_are_read_beside_their_pictures(run: Callable[..., Said], tmp_path: Path) -> None:
+def test_boxes_of_yolo_are_read_beside_their_pictures(run, tmp_path):
     lamp(tmp_path / "lamp.onnx")
     for number in range(6):
         picture(tmp_path / "set" / "images" / f"{number}.png", 20)

@@ -191,8 +191,7 @@ panel: {{refdes: "{refdes}"}}
 )
 def test_a_panel_is_recognised_and_divided(name, units):
     places = [*FRAME, *panel(name)]
-    pattern = pattern_of(places)
-    assert pattern == name
+    assert pattern_of(places) == name
     drawn = layout_panel(places, name)
     assert (list(drawn.units), [part.refdes for part in drawn.parts]) == (units, ["R1", "R2", "U1"])
     at = {site.name: (site.at.x_mm, site.at.y_mm) for site in drawn.sites}

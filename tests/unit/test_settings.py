@@ -258,8 +258,7 @@ def test_executors_have_equal_pools_of_what_images_under_way_and_the_device_leav
     for fixed, each in ((0, 35), (20, 25)):
         made = plan({"cpu": 2}, 80 * MIB, ["a"], table(a=cost(10)), with_images=True, fixed_bytes=fixed * MIB)
         assert [pool.capacity_bytes for pool in made.pools] == [each * MIB] * 2
-    scores = memory_scores({"small": 100, "large": 300})
-    assert scores == {"small": 0.5, "large": 1.5}
+    assert memory_scores({"small": 100, "large": 300}) == {"small": 0.5, "large": 1.5}
     assert score_bytes(1.5, {"small": 100, "large": 300}) == 300
 
 
@@ -401,8 +400,7 @@ def test_each_memory_is_divided_among_its_own_executors_and_without_two_there_ar
 
 
 def test_what_is_held_for_good_is_counted_by_device_and_a_gpu_that_is_too_small_is_said():
-    devices = {"cuda": GPU, "cpu": CPU}
-    known = memories(devices, list(EXPERTS.values()), {"cuda": 2, "cpu": 1})
+    known = memories({"cuda": GPU, "cpu": CPU}, list(EXPERTS.values()), {"cuda": 2, "cpu": 1})
     assert {id: memory.fixed_bytes for id, memory in known.items()} == {"cuda": 10 * MIB, "cpu": MIB}
     with pytest.raises(ConfigError, match=r"12.0 MiB for 1 executor.* does not hold expert 'a'"):
         plan_of({"cuda": 1}, {"cuda": Box(12 * MIB, each=5 * MIB)})

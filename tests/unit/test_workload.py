@@ -101,8 +101,7 @@ def test_parts_of_a_type_are_scattered_in_groups():
     counts = Counter(order)
     assert counts == {name: round(one.count) for name, one in rules.load("A").components.items()}
     beside = sum(left == right for left, right in pairwise(order)) / len(order)
-    by_chance = sum((count / len(order)) ** 2 for count in counts.values())
-    assert 1.5 * by_chance < beside < 0.1
+    assert 1.5 * sum((count / len(order)) ** 2 for count in counts.values()) < beside < 0.1
     where = [position for position, name in enumerate(order) if name == counts.most_common(1)[0][0]]
     assert where[0] < len(order) / 4
     assert where[-1] > len(order) * 3 / 4
@@ -165,8 +164,7 @@ def test_probability_follows_counts(counts, board):
     changed = with_counts(board, counts)
     now = {name: one.count for name, one in changed.components.items()}
     assert now == {**{name: one.count for name, one in board.components.items()}, **counts}
-    total = sum(now.values())
-    fuse = (now["C-1U"] + now["R-2K"] + now["SPARE"]) / total
+    fuse = (now["C-1U"] + now["R-2K"] + now["SPARE"]) / sum(now.values())
     assert changed.graph.probability("fuse") == pytest.approx(fuse)
 
 
