@@ -28,12 +28,18 @@ _DEEPEST = 8
 _KNOWN = re.compile(
     r"torch\.(nn|optim)(\.\w+)+|torch\._dynamo\.eval_frame\.OptimizedModule"
     r"|(torchvision|torchmetrics|ultralytics|numpy|timm|mmengine|mmcv|omegaconf|ignite|accelerate|pytorch_lightning"
-    r"|lightning|lightning_fabric|lightning_utilities|albumentations)(\.\w+)+"
+    r"|lightning|lightning_fabric|lightning_utilities|albumentations|experts)(\.\w+)+"
     r"|(collections|datetime|decimal|fractions|uuid|zoneinfo|typing(\.\w+)?|argparse|types|pathlib(\._local)?|_codecs)\.\w+"
     r"|builtins\.(frozenset|range|slice|complex|object|type|int|float|str|bool|bytes|list|dict|tuple|set|abs|len|max"
     r"|min|sum)|functools\.partial|(\w+\.)*(\w*Dict|CfgNode)"
 )
 """Names that trainings write beside weights; a file with others is refused."""
+_OURS = {
+    "torchvision.models.resnet.ResNet": "Network",
+    "torchvision.models.resnet.BasicBlock": "Block",
+    "torchvision.models.resnet.Bottleneck": "Block",
+}
+"""Classes that compute what one of `experts.resnet` computes, and the name of that."""
 _DICTS = re.compile(r"collections\.defaultdict|([a-z_]\w*\.)+(\w*Dict|CfgNode)")
 _YOLOV5 = {"Bottleneck", "C3", "DFL", "SPPF", "Concat", "Conv", "Detect", "DetectionModel"}
 """The classes of ultralytics in a checkpoint of a YOLOv5."""
@@ -72,7 +78,7 @@ def _stand_in(name: str) -> Callable[..., Any]:
     """Return what stands in for a class that a file names."""
     if name == "collections.deque":
         return lambda *arguments: []
-    return _Dict if _DICTS.fullmatch(name) else type(name.rpartition(".")[2], (StandIn,), {})
+    return _Dict if _DICTS.fullmatch(name) else type(_OURS.get(name, name.rpartition(".")[2]), (StandIn,), {})
 
 
 def read_checkpoint(path: Path) -> Foreign:

@@ -21,7 +21,6 @@ from coe.board import rules
 from coe.bring import facts, importing, proving
 from coe.bring.facts import Wishes
 from coe.bring.importing import Brought
-from coe.bring.other_files import other_folder
 from coe.bring.proving import Shown
 from coe.cli import experts_prepare, import_pictures
 from coe.cli.common import Exit, complain, out, point_out
@@ -310,7 +309,7 @@ def _files(folder: Path) -> tuple[list[Path], list[str]]:
     """Return the files of weights in a folder, and the names of what else lies there and belongs to none of them."""
     with readable(folder):
         names = sorted(regular.names(folder), key=natural)
-    if said := other_folder(names):
+    if said := importing.other_folder(names):
         raise ConfigError(f"{folder}: {said}")
     taken = [name for name in names if name.lower().endswith(_ENDINGS) and not name.startswith(".")]
     models = tuple(name for name in taken if name.lower().endswith(_ONNX))

@@ -13,8 +13,8 @@ from coe.core import Expert, Finding
 from coe.errors import ConfigError, ImageError, readable
 from coe.helpers import regular
 from coe.pictures.decoding import decode
-from coe.pictures.photographs import TABLE, natural
-from coe.pictures.picture_file import PictureFile
+from coe.pictures.finding import photographs_in
+from coe.pictures.photographs import TABLE
 
 _LABELS = "labels"
 _IMAGES = "images"
@@ -32,25 +32,26 @@ def shown(folder: Path, expert: Expert, bits: int | None) -> tuple[list[Path], l
 
     Raises ConfigError for a folder that is unclear.
     """
+    boxes = folder / _LABELS
+    home = folder / _IMAGES if boxes.is_dir() else folder
     if are_labelled(folder):
         from coe.learn import labelled
 
         found = labelled.find(folder, {expert.id: expert}, alone=expert.id)
-        given: list[tuple[PictureFile, str, Path | None]] = [(one.file, one.label, None) for one in found]
     else:
-        boxes = folder / _LABELS
-        home = folder / _IMAGES if boxes.is_dir() else folder
         with readable(home):
-            files = [home / name for name in sorted(regular.names(home), key=natural) if not name.startswith(".")]
-        given = [(PictureFile(file), "", boxes / f"{file.stem}.txt" if boxes.is_dir() else None) for file in files]
+            found = photographs_in(home)
     paths, pictures = [], []
-    for file, label, beside in given:
+    for one in found:
         try:
-            image = np.asarray(decode(file, bits=bits), np.uint8)
+            image = np.asarray(decode(one.file, bits=bits), np.uint8)
         except ImageError:
             continue
-        paths.append(file.path)
-        pictures.append(Shown(image, label, None if beside is None else _boxes(beside, expert, image.shape)))
+        true = None
+        if boxes.is_dir() and not one.expert:
+            true = _boxes((boxes / one.path.relative_to(home)).with_suffix(".txt"), expert, image.shape)
+        paths.append(one.path)
+        pictures.append(Shown(image, one.label if one.expert else "", true))
     if not pictures:
         raise ConfigError(f"{folder}: holds no readable picture")
     return paths, pictures

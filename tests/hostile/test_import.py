@@ -475,7 +475,7 @@ DATA = {
     "a label that ends with a space": (lambda d: folder(d, **{"ok": 3, "ok ": 3}), "begins or ends with a space"),
     "a picture that is none": (lambda d: (folder(d, ok=3, bad=3), (d / "ok" / "x.png").write_bytes(b"no"))[0], "x.png"),
     "a picture that is empty": (lambda d: (folder(d, ok=3, bad=3), (d / "ok" / "x.png").touch())[0], "is empty"),
-    "a folder called x.png": (lambda d: (folder(d, ok=3, bad=3), (d / "ok" / "x.png").mkdir())[0], "not a file"),
+    "a folder called x.png": (lambda d: (folder(d, ok=3, bad=3), (d / "ok" / "x.png").mkdir())[0], "empty folder"),
     "a link to itself": (
         lambda d: (folder(d, ok=3, bad=3), (d / "ok" / "x.png").symlink_to(d / "ok" / "x.png"))[0],
         "cannot be read",

@@ -17,6 +17,7 @@ import narrow
 import numpy as np
 import pytest
 import torch
+import torchvision
 from safetensors.torch import save_file
 from tiny_line import STATED
 from torch import nn
@@ -210,6 +211,19 @@ def test_a_whole_network_is_taken(tmp_path, state):
         took = brought(tmp_path / "x.pt", {"model": module, "epoch": 3}).state
         assert took is not None
         assert all(torch.equal(took[n], state[n]) for n in state)
+
+
+def test_a_whole_network_of_torchvision_is_taken(tmp_path):
+    module = torchvision.models.resnet18(num_classes=2)
+    torch.save(module, tmp_path / "x.pt")
+    expert = replace(EXPERT, kind="resnet18")
+    took = bring(tmp_path / "x.pt", expert, kinds.resolve("resnet18"), Wishes(SEEN), tmp_path).state
+    assert took is not None
+    assert all(torch.equal(took[name], value) for name, value in module.state_dict().items())
+    module.layer1[0].conv1.stride = (2, 2)
+    torch.save(module, tmp_path / "x.pt")
+    with pytest.raises(StoreError, match="ONNX"):
+        bring(tmp_path / "x.pt", expert, kinds.resolve("resnet18"), Wishes(SEEN), tmp_path)
 
 
 OTHER_NETWORKS = {
@@ -415,7 +429,7 @@ def test_a_file_that_is_something_else_says_the_way_out(tmp_path):
         ("arrays.npz", "torch.save"),
         ("packed.zip", "unpack"),
         ("packed.tar", "unpack"),
-        ("whole.keras", "Keras"),
+        ("whole.keras", "ONNX"),
         ("tm.zip", "ONNX"),
     ):
         with pytest.raises(CoeError) as refused:
