@@ -12,10 +12,8 @@ import xml.etree.ElementTree as xml
 import zipfile
 from collections import deque
 from collections.abc import Callable, Iterator
-from functools import partial
 from io import BufferedIOBase, BytesIO
 from pathlib import Path
-from typing import IO
 
 from coe.bring.parts.text_table import MAX_BYTES
 from coe.errors import ConfigError, first_line
@@ -23,28 +21,22 @@ from coe.helpers.visible import visible
 
 _GZIP, _TAR = b"\x1f\x8b", b"ustar"
 MOST = 1 << 29
-"""So many bytes are more than real archives unpack to."""
-
-
-def is_tar(raw: bytes) -> bool:
-    """Tell whether bytes are those of a .tar, or of what gzip has packed, as a .tgz."""
-    return raw.startswith(_GZIP) or raw[257:262] == _TAR
+"""Bytes that no real archive unpacks to."""
+_MOST_TAGS = 4_000_000
+"""More tags than 64 MB of a CAD program hold; their elements take some 400 MB."""
 
 
 def files(path: Path, raw: bytes, wanted: Callable[[str], bool]) -> dict[str, bytes]:
     """Return the files of an archive whose names, in lower case and with /, are `wanted`; raises ConfigError."""
     found: dict[str, bytes] = {}
-    left = MOST
+    is_tar = raw.startswith(_GZIP) or raw[257:262] == _TAR
     try:
-        for name, opened in _in_tar(path, raw) if is_tar(raw) else _in_zip(raw):
-            if wanted(name := name.replace("\\", "/").lower()):
-                file = opened()
-                found[name] = file.read(MAX_BYTES + 1) if file else b""
-                left -= len(found[name])
-                if len(found[name]) > MAX_BYTES:
-                    raise ConfigError(f"{path}: {visible(name)} in it is larger than {MAX_BYTES:,} bytes")
-                if left < 0:
-                    raise _too_large(path)
+        for name, content in (_in_tar if is_tar else _in_zip)(path, raw, wanted):
+            found[name] = content
+            if len(content) > MAX_BYTES:
+                raise ConfigError(f"{path}: {visible(name)} in it is larger than {MAX_BYTES:,} bytes")
+            if sum(map(len, found.values())) > MOST:
+                raise _too_large(path)
     except ConfigError:
         raise
     except Exception as error:  # of a library that reads a foreign file
@@ -71,28 +63,24 @@ def _too_large(path: Path) -> ConfigError:
     return ConfigError(f"{path}: the archive unpacks to more than {MOST:,} bytes; pack less into it")
 
 
-def _in_tar(path: Path, raw: bytes) -> Iterator[tuple[str, Callable[[], IO[bytes] | None]]]:
-    """Yield the name of each file, and what opens it until the next one; a link leads nowhere."""
+def _in_tar(path: Path, raw: bytes, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     packed, is_gzip = BytesIO(raw), raw.startswith(_GZIP)
     if not is_gzip and any(raw[-tarfile.BLOCKSIZE :]):  # tarfile takes any end, also that of a copy that was cut off
         raise EOFError("its end is missing")
     bounded = _Bounded(path, gzip.GzipFile(fileobj=packed) if is_gzip else packed)
     with tarfile.open(fileobj=bounded, mode="r|") as members:
         for member in members:
-            if member.isfile():
-                yield member.name, partial(members.extractfile, member)
+            name = member.name.replace("\\", "/").lower()
+            if member.isfile() and wanted(name) and (file := members.extractfile(member)):  # a link leads nowhere
+                yield name, file.read(MAX_BYTES + 1)
 
 
-def _in_zip(raw: bytes) -> Iterator[tuple[str, Callable[[], IO[bytes] | None]]]:
+def _in_zip(_: Path, raw: bytes, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(BytesIO(raw)) as members:
         for member in members.infolist():
-            yield member.filename, partial(members.open, member)
-
-
-# XML
-
-
-_MOST_TAGS = 4_000_000  # So many tags are more than 64 MB of a CAD program hold, and their elements take some 400 MB
+            if wanted(name := member.filename.replace("\\", "/").lower()):
+                with members.open(member) as file:
+                    yield name, file.read(MAX_BYTES + 1)
 
 
 def xml_of(path: Path, raw: bytes, noun: str) -> xml.Element:

@@ -6,16 +6,17 @@ import csv
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from typing import TypeAlias
 
 from coe.bring.parts.text_table import TextLine
 from coe.bring.parts.vocabulary import UNIT_WORDS, one_word
 
 SEPARATORS = (",", ";", "\t", "!", "|", None)
 """What may stand between cells; None means spaces."""
-_MOST_JOINED = 8  # So many lines may one row of names take up, by line breaks in them
-_OPEN = re.compile(r'(?:^|[,;\t|])\s*"(?:[^"]|"")*$')
-"""The end of a line whose last cell in quotes goes on in the next line."""
+Names: TypeAlias = list[tuple[str, int]]
+"""The names of a line, and where each begins."""
+_MOST_JOINED = 8  # lines of one row of names, by line breaks in them
+_OPEN = re.compile(r'(?:^|[,;\t|])\s*"(?:[^"]|"")*$')  # the end of a line whose last cell goes on in the next one
 _QUALIFIER = re.compile(
     "^(?:component|comp|part|placement|place|mount(?:ing|ed)?|assembly|board|pcb|smt|symbol|sym|circuit|schematic)"
 )
@@ -66,9 +67,8 @@ def find_headers(
     known_of = {field: [one_word(name) for name in of_field] for field, of_field in names.items()}
     known = {name for of_field in known_of.values() for name in of_field} | FURTHER_NUMBERS
     last = -1
-    fewest = len(needs) + bool(one_of)
-    for number, separator, words in _readings(lines, known):
-        if len(words) < fewest:
+    for number, separator, words in _readings([*lines], known):
+        if len(words) < len(needs) + bool(one_of):
             continue
         bare = _unqualified([_in_one_language(one_word(word), known) for word, _ in words], known_of, known)
         if number == last or sum(word in known for word in bare) < len(needs):
@@ -83,19 +83,16 @@ def find_headers(
             last = number
 
 
-def _readings(
-    lines: Iterable[TextLine], known: Collection[str]
-) -> Iterator[tuple[int, str | None, list[tuple[str, int]]]]:
-    """Yield the number of each line and its words with their places, as each separator divides it.
+def _readings(lines: Sequence[TextLine], known: Collection[str]) -> Iterator[tuple[int, str | None, Names]]:
+    """Yield the number of each line and its names, as each separator divides it.
 
     A line that names columns is then read below the line before it, which may name groups of them. One that ends
     within a cell in quotes is first read with the lines in which that cell goes on; its number is that of the last.
     """
-    numbered = list(lines)
     ways = (*((separator, known) for separator in SEPARATORS), (None, ()))
-    for at, line in enumerate(numbered):
+    for at, line in enumerate(lines):
         whole = line
-        following = iter(numbered[at + 1 : at + _MOST_JOINED])
+        following = iter(lines[at + 1 : at + _MOST_JOINED])
         while _OPEN.search(whole.text) and (further := next(following, None)):
             whole = TextLine(further.number, f"{whole.text} {further.text}")
         for one in dict.fromkeys((whole, line)):
@@ -103,28 +100,27 @@ def _readings(
                 if separator is not None and separator not in one.text:
                     continue  # one cell is no header
                 words = _words(one, separator, joinable)
-                if at + 1 < len(numbered) and len(words) > len({word for word, _ in words}):
-                    yield numbered[at + 1].number, separator, _with_units(words, numbered[at + 1], separator)
+                if at + 1 < len(lines) and len(words) > len({word for word, _ in words}):
+                    yield lines[at + 1].number, separator, _with_units(words, lines[at + 1], separator)
                 yield one.number, separator, words
                 if at and separator is not None and any(one_word(word) in known for word, _ in words):
-                    yield one.number, separator, _below_groups(_words(numbered[at - 1], separator, ()), words)
+                    yield one.number, separator, _below_groups(_words(lines[at - 1], separator, ()), words)
 
 
-def _with_units(words: Sequence[tuple[str, int]], below: TextLine, separator: str | None) -> list[tuple[str, int]]:
+def _with_units(words: Names, below: TextLine, separator: str | None) -> Names:
     """Return names, of which some stand twice, with the units in the line below them; none if it holds others."""
-    places = list(enumerate(_words(below, separator, ())))
-    units = {at: (unit, start) for at, (unit, start) in places if unit}
-    if len(units) < 4 or any(unit.strip("()[]. ").casefold() not in UNIT_WORDS for unit, _ in units.values()):
+    units = {at: (unit.strip("()[]. "), start) for at, (unit, start) in enumerate(_words(below, separator, ())) if unit}
+    if len(units) < 4 or any(unit.casefold() not in UNIT_WORDS for unit, _ in units.values()):
         return []
     named = list(words)
     for at, (unit, start) in units.items():
         nearest = min(range(len(words)), key=lambda one: abs(words[one][1] - start)) if separator is None else at
         if nearest < len(words):
-            named[nearest] = (f"{words[nearest][0]} [{unit.strip('()[]. ')}]", words[nearest][1])
+            named[nearest] = (f"{words[nearest][0]} [{unit}]", words[nearest][1])
     return named
 
 
-def _below_groups(groups: Sequence[tuple[str, int]], words: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+def _below_groups(groups: Names, words: Names) -> Names:
     """Return the names of a header of two rows, below the name of each group or column; none if they are no such rows.
 
     A name is that of the group where the row below has none, and stands behind it where that row has a name twice.
@@ -158,7 +154,7 @@ def _unqualified(bare: list[str], known_of: Mapping[str, Sequence[str]], known: 
     fields = {field: {*known_of.get(field, ())} for field in _QUALIFIED}
     fields["refdes"] = {name for name in fields["refdes"] if "ref" in name or "des" in name}
     taken = {*bare}.union(*(names for field, names in fields.items() if field not in "xy" and names & {*bare}))
-    may_be = {core for core in {*chain(*fields.values())} - taken if cores.count(core) == 1}
+    may_be = {core for core in set().union(*fields.values()) - taken if cores.count(core) == 1}
     return [core if core in may_be else name for name, core in zip(bare, cores, strict=True)]
 
 
@@ -167,12 +163,12 @@ def _columns(bare: list[str], known_of: Mapping[str, Sequence[str]], *, needs_pa
 
     Between spaces, Ref X beside Y is two names, and so both axes need names of one form.
     """
-    columns: dict[str, int] = {}
     # The names of both axes stand in one order: x of the middle and y of the first pin are no place.
     pairs = zip(known_of.get("x", ()), known_of.get("y", ()), strict=False)
     pair = next((pair for pair in pairs if {*pair} <= {*bare}), ())
     if needs_pair and not pair:
         return {}
+    columns: dict[str, int] = {}
     for field, of_field in {**known_of, **dict(zip("xy", ([name] for name in pair), strict=False))}.items():
         if chosen := next((name for name in of_field if name in bare), None):
             columns[field] = bare.index(chosen)
@@ -186,25 +182,18 @@ def lines_below(lines: Sequence[TextLine], header: PlacementHeader) -> list[Text
     return [line for line in lines if line.number > header.number and line.text.split() != names]
 
 
-def _words(line: TextLine, separator: str | None, known: Collection[str]) -> list[tuple[str, int]]:
-    """Return the names of a line with their places; between spaces, names of several words are those that are known."""
-    text = line.text
-    prefix = re.match(r"#[#\s]*|\s*fields\s*:\s*", text, re.IGNORECASE)
+def _words(line: TextLine, separator: str | None, known: Collection[str]) -> Names:
+    """Return the names of a line; between spaces, names of several words are those that are `known`."""
+    prefix = re.match(r"#[#\s]*|\s*fields\s*:\s*", line.text, re.IGNORECASE)
     shift = prefix.end() if prefix else 0
-    text = text[shift:]
+    text = line.text[shift:]
     if separator is not None:
         return [(cell.strip(), 0) for cell in next(csv.reader([text], delimiter=separator, skipinitialspace=True), [])]
     words = [(match[0].strip('"'), match.start() + shift) for match in re.finditer(r'"[^"]*"|\S+', text)]
-    joined: list[tuple[str, int]] = []
+    joined: Names = []
     while words:
-        size = next(
-            (
-                n
-                for n in (3, 2)
-                if one_word(name := " ".join(word for word, _ in words[:n])) in known and name in line.text
-            ),
-            1,
-        )
-        joined.append((" ".join(word for word, _ in words[:size]), words[0][1]))
+        names = {size: " ".join(word for word, _ in words[:size]) for size in (3, 2)}
+        size = next((size for size, name in names.items() if one_word(name) in known and name in text), 1)
+        joined.append((names.get(size, words[0][0]), words[0][1]))
         words = words[size:]
     return joined

@@ -75,38 +75,24 @@ def of_sheet(path: Path) -> tuple[Path, str]:
 
 
 def in_utf8(raw: bytes) -> bytes:
-    """Return UTF-16 and UTF-32 as UTF-8, also XML that declares them; other bytes as they are."""
-    for encoding in _marked(raw):
+    """Return UTF-16 and UTF-32 as UTF-8, also XML that declares them; other bytes as they are.
+
+    A byte-order mark names them, or in a text of western signs the zeros of UTF-16.
+    """
+    marked = [encoding for mark, encoding in _MARKS if raw.startswith(mark)][:1]
+    first, second = any(raw[:_SIGNS:2]), any(raw[1:_SIGNS:2])
+    for encoding in marked or ([] if first == second else ["utf-16-be" if second else "utf-16-le"]):
         with suppress(UnicodeDecodeError):
-            return undeclared(raw.decode(encoding)).encode()
+            return _DECLARED.sub(r"\1", raw.decode(encoding), count=1).encode()
     return raw
 
 
-def undeclared(text: str) -> str:
-    """Return XML without the encoding that it declares: it has been decoded."""
-    return _DECLARED.sub(r"\1", text, count=1)
-
-
-def _marked(raw: bytes) -> list[str]:
-    """Return the encoding that a file's mark says, or UTF-16 in the byte order that the zeros in western signs say."""
-    if marked := [encoding for mark, encoding in _MARKS if raw.startswith(mark)]:
-        return marked[:1]
-    first, second = any(raw[:_SIGNS:2]), any(raw[1:_SIGNS:2])
-    return [] if first == second else ["utf-16-be" if second else "utf-16-le"]
-
-
-def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> list[TextLine]:
-    """Return the lines, of a file's bytes, that are not empty; raises ConfigError, which calls the file `noun`.
-
-    A file that begins with a byte order mark is in UTF-8, -16 or -32, as the mark says, or without one in UTF-16 as its
-    zeros say; other files are in UTF-8, or in the encoding `fallback` if one is given.
-    """
-    for encoding in _marked(raw) or ["utf-8", fallback or "utf-8"]:
-        try:
+def parse(path: Path, raw: bytes, noun: str, fallback: str) -> list[TextLine]:
+    """Return the lines, of a file's bytes in UTF-8 or `fallback`, that are not empty; raises ConfigError."""
+    for encoding in ("utf-8", fallback):
+        with suppress(UnicodeDecodeError):
             text = raw.decode(encoding)
             break
-        except UnicodeDecodeError:
-            continue
     else:
         raise ConfigError(f"{noun} {path} is not a text in UTF-8; save it as one")
     text = without_hidden(composed(text))  # names meet, however their accented letters are written
@@ -115,10 +101,9 @@ def parse(path: Path, raw: bytes, noun: str, fallback: str | None = None) -> lis
     if "\0" in text or len(_CONTROLS.findall(text)) > _MOST_ZEROS * len(text):
         raise ConfigError(f"{noun} {path} is not a text; export it again as text or CSV")
     lines = [TextLine(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-    for line in lines:
-        if len(line.text) > _LONGEST_LINE:
-            what = noun.removeprefix("the ")
-            raise ConfigError(f"{path}:{line.number}: a line of {len(line.text):,} characters; this is no {what}")
+    if long := [line for line in lines if len(line.text) > _LONGEST_LINE]:
+        what = f"a line of {len(long[0].text):,} characters; this is no {noun.removeprefix('the ')}"
+        raise fault(path, [long[0].number], what)
     return lines
 
 
@@ -235,7 +220,7 @@ def lines_of(path: Path, raw: bytes, noun: str, is_table: Callable[[Sequence[Tex
     """
     if raw.startswith(SPREADSHEETS):
         return read_sheet(path, raw, is_table)
-    readings: list[list[TextLine]] = []
+    raw, readings = in_utf8(raw), list[list[TextLine]]()
     # Where all that is not ASCII comes in such pairs, columns that are named in English tell nothing of the words.
     is_chinese = re.search(rb"[\xb0-\xd7][\xa1-\xfe]", raw) and _CHINESE.sub(b"", raw).isascii()
     for encoding in ("gb18030", *_ENCODINGS) if is_chinese else _ENCODINGS:

@@ -58,13 +58,11 @@ _WORDS = word_lists(__file__)
 FITTED = (*_WORDS["fitted"], *(f"{verb} {name}" for verb in ("is", "to be") for name in _WORDS["fitted"]))
 LEFT_OUT = (*_WORDS["left_out"], *(f"is {name}" for name in _WORDS["left_out"]))
 """The columns that say whether a part is there, and those that say whether it is not."""
-QUANTITY = tuple(_WORDS["quantity"])
-"""The columns of how many parts a row has."""
 HOW = tuple(_WORDS["how"])
 """Those of FITTED that may say how a part is mounted instead."""
 _NAMES = {field: tuple(name.replace("@", field) for name in names) for field, names in _WORDS["columns"].items()}
 _INSTEAD, _BOM = (tuple(_WORDS["instead_of_value"]), _WORDS["bom"])
-_OF_ALL: Mapping[str, tuple[str, ...]] = {"fitted": FITTED, "left_out": LEFT_OUT, "quantity": QUANTITY}
+_OF_ALL: Mapping[str, tuple[str, ...]] = {"fitted": FITTED, "left_out": LEFT_OUT, "quantity": tuple(_WORDS["quantity"])}
 COLUMNS: Mapping[str, tuple[str, ...]] = {**_NAMES, "value": (*_NAMES["value"], *_INSTEAD), **_OF_ALL}
 """The names of columns by field, the best first."""
 BOM_TEXTS = tuple(_BOM["texts"])
@@ -96,17 +94,8 @@ UNIT_WORDS = {word: Units(unit) for unit, words in _WORDS["units"].items() for w
 _NO, _YES, _OUT = (tuple(_WORDS[name]) for name in ("no", "yes", "out"))
 _PLACED = (*_WORDS["fitted"], "ok", "load", "execute", "no skip")
 _NOTHING = ("", "-", "--", "~", "n/a", "none")
-_SAID = re.compile(
-    r"\b(dnp|dni|dnf|dnm|nofit|not (?:fitted|mounted|populated|placed|installed|assembled|stuffed|soldered|loaded)|"
-    r"do not (?:populate|place|fit|mount|assemble|install|solder|load|stuff)|no[ -]?stuff|no[ -]?pop|"
-    r"no[ -]?load(?! *\w)|un(?:populated|fitted|mounted|placed|stuffed|soldered|assembled)|"
-    r"(?:nicht |un)best(?:ü|ue)ck(?:t|en)|entfällt|"
-    r"non (?:mont[éeoa]\w*|câblé)|n[oã]o? montar|nie montowa[ćc]|neosa(?:zovat|zeno)|niet (?:plaatsen|bestukken)|"
-    r"не (?:устанавливать|монтировать|ставить|запаивать))\b|"
-    r"不(?:[贴焊装]|安装|插件|上件)[装片接件]?|空[贴焊]|未(?:[贴焊]|安装|実装|实装)|実装しない|実装なし|미실장",
-    re.IGNORECASE,
-)
-_SAID_ALONE = re.compile(rf"{_SAID.pattern}|omit(?:ted)?|dna|n[./]\s?[bfm]\.?|not used|no place", re.IGNORECASE)
+_SAID = re.compile("|".join([rf"\b(?:{'|'.join(_WORDS['said'])})\b", *_WORDS["said_in_signs"]]), re.IGNORECASE)
+_SAID_ALONE = re.compile("|".join([_SAID.pattern, *_WORDS["said_alone"]]), re.IGNORECASE)
 _MARK = re.compile(
     r"(?:(?i:n\.?/?[cp]\.?)|NA)(?:\s*[(/\uff08].*|\s+\d.*)?|\d\S*(?:\s*[(/\uff08]\s*|\s+)(?i:nc)[)\uff09]?"
 )

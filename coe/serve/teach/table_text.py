@@ -18,7 +18,7 @@ from coe.bring.parts.board_files import converter_of
 from coe.bring.parts.bom import is_bom
 from coe.bring.parts.converting import parse_bom
 from coe.bring.parts.placements import is_list
-from coe.bring.parts.text_table import SPREADSHEETS, lines_of, undeclared
+from coe.bring.parts.text_table import SPREADSHEETS, lines_of
 from coe.cli.start import Exit
 from coe.errors import CoeError, ConfigError
 from coe.serve.teach.teach_draft import BOM
@@ -44,8 +44,7 @@ def text_of(content: bytes, name: str, kind: str) -> tuple[str, tuple[str, ...]]
         table = odb_plus_plus.board_table(Path(name), content)
     else:
         table = lines_of(Path(name), content, noun, is_table)
-    text = "\n".join(line.text for line in table.lines)
-    return undeclared(text), table.notes
+    return "\n".join(line.text for line in table.lines), table.notes
 
 
 def _checked(content: bytes, name: str, kind: str) -> tuple[str, tuple[str, ...]]:
