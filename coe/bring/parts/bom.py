@@ -10,12 +10,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median_high
 
 from coe.bring.parts.answers import AS_IT_IS, Answers
 from coe.bring.parts.board_files import read_board_file
 from coe.bring.parts.placement_header import PlacementHeader, find_headers, lines_below
-from coe.bring.parts.placement_rows import unquoted
 from coe.bring.parts.placements import FittedQuestion, Placement, expect_answered
 from coe.bring.parts.refdes import JOINED, USUAL, designators, fault_of, is_date
 from coe.bring.parts.text_table import TextLine, fault, in_utf8, lines_of
@@ -64,8 +62,8 @@ def parse(path: Path, raw: bytes, form: Answers = AS_IT_IS) -> Bom:
     if header is None:
         names = ", ".join(BOM_COLUMNS["refdes"][:4])
         raise ConfigError(
-            f"{path}: no line is the header of a BOM, with designators ({names}) and values or packages; name its "
-            f"columns so, or {_WHICH_COLUMN}"
+            f"{path}: no line is the header of a BOM, with commas, semicolons or tabs between designators ({names}) and "
+            f"values or packages; save it as CSV, name its columns so, or {_WHICH_COLUMN}"
         )
     rows = _joined(_rows(path, lines_below(table.lines, header), header))
     bom = _parts(path, rows, header)
@@ -86,20 +84,20 @@ def is_bom(lines: Sequence[TextLine], form: Answers = AS_IT_IS) -> bool:
 
 
 def _header(lines: Sequence[TextLine], form: Answers) -> PlacementHeader | None:
-    """Return the first line with names between separators, or without one the first with names between spaces.
+    """Return the first line with names between separators.
 
     A line that names nothing but a number of the maker, or a description, may be a remark: others are taken first.
     """
     names = {**BOM_COLUMNS, **{str(field): (name,) for field, name in form.bom_columns.items()}}
-    best: dict[tuple[bool, bool], PlacementHeader] = {}
+    unsure = None
     for header in find_headers(lines, names, ("refdes",), names.keys() - {"refdes", "quantity"}):
+        if header.separator is None:
+            continue
         others = header.columns.keys() - {"refdes", "quantity", "value"}
-        is_sure = bool(others) or one_word(header.names[header.columns["value"]]) not in BOM_LAST_VALUES
-        if header.separator is not None or header.is_fixed_width:
-            best.setdefault((header.separator is None, not is_sure), header)
-        if (False, False) in best:
-            break
-    return best[min(best)] if best else None
+        if others or one_word(header.names[header.columns["value"]]) not in BOM_LAST_VALUES:
+            return header
+        unsure = unsure or header
+    return unsure
 
 
 def _rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[Row]:
@@ -115,17 +113,8 @@ def _rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> Ite
             found["value"] = next((cells[at] for at in others if at < len(cells) and cells[at]), "")
         return found
 
-    if header.separator is None:
-        spaced = {line.number: _spaced_row(line.text, header) for line in lines}
-        # A list may go on in the next column, if the file has lists.
-        if not any(row and len(designators(row[header.columns["refdes"]])) > 1 for row in spaced.values()):
-            spaced = {line.number: _spaced_row(line.text, header, has_lists=False) for line in lines}
-        if unclear := [number for number, row in spaced.items() if row is None]:
-            raise fault(path, unclear, "no cell begins below each name of the header; save it as CSV")
-        yield from (Row(number, by_field(cells or []), cells or []) for number, cells in spaced.items())
-        return
     # Cells may have line breaks, and so the lines are read as one text.
-    reader = csv.reader((line.text + "\n" for line in lines), delimiter=header.separator, skipinitialspace=True)
+    reader = csv.reader((line.text + "\n" for line in lines), delimiter=header.separator or ",", skipinitialspace=True)
     table = [(lines[min(reader.line_num, len(lines)) - 1].number, row) for row in reader]
     # What stands beside the names of the header is a note behind tabs, as no list of designators has one, and where
     # all rows have as many cells as the header: a separator in a cell would have moved the others.
@@ -149,21 +138,6 @@ def _rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> Ite
         yield Row(number, by_field(cells), cells)
 
 
-def _spaced_row(text: str, header: PlacementHeader, *, has_lists: bool = True) -> list[str] | None:
-    """Return the cells of a line between spaces, below the names or with two blanks between them; None if unclear."""
-    far_apart = re.split(r"\t|\s\s+", text.strip())
-    if not re.search(r"\s", text.strip()):  # a title; a row may have one blank between its cells
-        return [*far_apart, *[""] * (len(header.names) - 1)]
-    ends = (*header.starts[1:], None)
-    below = [text[start:end].strip() for start, end in zip((0, *header.starts[1:]), ends, strict=True)]
-    is_cut = any(text[start - 1 : start].strip() for start in header.starts if start)
-    if len(far_apart) == len(below) and (is_cut or far_apart == below):
-        return [*map(unquoted, far_apart)]
-    behind = ends[header.columns["refdes"]]
-    goes_on = has_lists and behind and text[behind - 2 : behind].strip() and USUAL.match(text, behind)
-    return None if is_cut or goes_on or len(far_apart) == len(below) else [*map(unquoted, below)]
-
-
 def _joined(rows: Iterable[Row]) -> list[Row]:
     """Return rows, each with the designators of those that only go on with its list, as OrCAD wraps it."""
     joined: list[Row] = []
@@ -184,7 +158,7 @@ def _parts(path: Path, rows: Sequence[Row], header: PlacementHeader) -> Bom:
     differing, faults = dict[str, list[int]](), dict[str, dict[int, str]]()
     names, columns = header.names, header.columns
     fitting = fitting_of(rows, names, columns)
-    usual = _usual_size(rows)
+    usual = len(columns.keys() & {"refdes", "value", "package"})
     for number, cells, row, _ in rows:
         part = BomPart(cells.get("value", ""), cells.get("package", ""), number not in fitting.left_out, number)
         listed, text = cells.get("refdes", ""), " ".join(filter(None, row))
@@ -244,26 +218,15 @@ def _filled(row: Sequence[str]) -> list[str]:
     return [cell for cell in row if re.search(r"[^\W_]", cell)]
 
 
-def _usual_size(rows: Sequence[Row]) -> int:
-    """Return how many cells most rows with designators have, if these are half of the rows that have so many; else 0.
-
-    Example: 4 of a table whose lines have four cells, but for "Rev: B2" below them.
-    """
-    sizes = [(len(_filled(row)), bool(USUAL.match(cells.get("refdes", "")))) for _, cells, row, _ in rows]
-    usual = median_high([size for size, has_name in sizes if has_name] or [0])
-    whole = [has_name for size, has_name in sizes if size >= usual]
-    return usual if 2 * sum(whole) >= len(whole) else 0
-
-
 def _is_note(filled: Sequence[str], listed: str, usual: int) -> bool:
     """Tell whether a row is a heading, or a line as "Rev: B2", "Total 5", or a page number, and lists no parts.
 
-    `filled` are its cells, of which most rows have `usual`; 0 if nobody knows.
+    `filled` are its cells, of which a row of parts has `usual` or more.
     """
     names = designators(listed)
     lists = any(map(USUAL.match, names))
     has_letters = any(re.search(r"[^\W\d_]", cell) for cell in filled)  # else it is a sum, or numbers a line
-    is_short = len(filled) < min(usual, 3) and (has_letters or names) and not _LIKE_A_NAME.match("".join(names[:1]))
+    is_short = len(filled) < usual and (has_letters or names) and not _LIKE_A_NAME.match("".join(names[:1]))
     has_words = len(filled) == 1 and has_letters and (" " in filled[0] or says_so(filled[0]))
     has_label = 0 < len(filled) < 3 and bool(_LABEL.search(listed) or filled[0].endswith((":", "\uff1a")))
     return (
