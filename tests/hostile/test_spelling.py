@@ -2,6 +2,7 @@
 
 import unicodedata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from coe.board import parts_list, rules
 from coe.board.board_spec import label_fault
 from coe.board.parts_list import parse_places
 from coe.bring.parts.answers import Answers
-from coe.bring.parts.converting import joined_with, parse_file
+from coe.bring.parts.converting import convert
 from coe.core import Expert
 from coe.errors import ConfigError, RulesError
 from coe.helpers.spelling import by_spelling, composed, look
@@ -66,8 +67,9 @@ def named(entries, rows, **more):
     said = Answers.model_validate({"unit": "mm", "packages": entries, **more})
     lines = [f'"{refdes}","{value}","{package}",12.7,3.5,90.0,top' for refdes, value, package in rows]
     file = "\n".join(["Ref,Val,Package,PosX,PosY,Rot,Side", *lines]).encode()
-    read = parse_file(Path("p.csv"), file, said)
-    made = joined_with(Path("p.csv"), read, None, None, said)
+    with TemporaryDirectory() as folder:
+        (path := Path(folder, "p.csv")).write_bytes(file)
+        made = convert(path, None, said)
     assert Answers.model_validate(made.answers.model_dump()) == made.answers
     return [(part.refdes, part.component) for part in parse_places(Path("parts.csv"), made.text("p.csv").encode())]
 

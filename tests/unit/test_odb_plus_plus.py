@@ -12,7 +12,7 @@ from placed import parse_file, read_file
 
 from coe.board.parts_list import Side
 from coe.bring.board.board_outline import edge_in
-from coe.bring.parts import outside_files
+from coe.bring.parts import cad_files
 from coe.bring.parts.answers import Answers
 from coe.bring.parts.converting import parse_bom
 from coe.bring.parts.placements import PlacementFile
@@ -169,7 +169,7 @@ def test_an_archive_that_cannot_be_used_is_one_sentence(raw: bytes, wrong: str) 
 def test_an_archive_that_unpacks_to_too_much_is_refused_before_it_fills_the_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outside_files, "MOST", 1 << 20)
+    monkeypatch.setattr(cad_files, "MOST", 1 << 20)
     zeros = "\0" * (1 << 18)
     boards = {TOP.replace("pcb", str(number)): zeros for number in range(5)}
     header = tarfile.TarInfo("odb/steps/pcb/layers/top/features")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from coe.bring.board.package_sizes import PackageSize
 from coe.bring.parts import text_table
 from coe.bring.parts.answers import Answers
-from coe.bring.parts.board_names import numbers_in
+from coe.bring.parts.cad_files import numbers_in
 from coe.bring.parts.kicad_board import FOOTPRINTS, read_board, words_of
 from coe.bring.parts.text_table import Node, Numbered
 from coe.errors import ConfigError

@@ -80,10 +80,9 @@ class NamedParts(StrictModel):
             raise ValueError("an entry names a package, a value, a refdes, or several of them")
         return self
 
-    def fits(self, package: str, value: str, refdes: str) -> bool:
-        """Tell whether a part is meant, whichever signs of one look its words are written with."""
-        parts = zip(self.words, (package, value, refdes), strict=True)
-        return all(word is None or fits(word, of_part) for word, of_part in parts)
+    def fits(self, package: str, value: str) -> bool:
+        """Tell whether a part's package and value are meant, whichever signs of one look they are written with."""
+        return all(word is None or fits(word, one) for word, one in ((self.package, package), (self.value, value)))
 
     @property
     def words(self) -> tuple[str | None, str | None, str | None]:

@@ -13,7 +13,7 @@ from coe.bring.parts.text_table import Table
 from coe.errors import ConfigError
 
 Converter: TypeAlias = Callable[[Path, bytes], Table]
-"""Returns the table of the parts in a file's bytes, as `board_names.table_of` makes it; raises ConfigError."""
+"""Returns the table of the parts in a file's bytes, as `cad_files.table_of` makes it; raises ConfigError."""
 CONVERTERS: dict[bytes, Converter] = {
     rb"\s*\(kicad_pcb\b": kicad_board.board_table,
     rb"\s*(<\?xml[^>]*>\s*)?<export\b": kicad_board.bom_table,

@@ -14,10 +14,20 @@ from pathlib import Path
 from coe.bring.parts.answers import AS_IT_IS, Answers
 from coe.bring.parts.board_files import read_board_file
 from coe.bring.parts.placement_header import PlacementHeader, find_headers, lines_below
-from coe.bring.parts.placements import FittedQuestion, Placement, expect_answered
+from coe.bring.parts.placements import Placement
 from coe.bring.parts.refdes import JOINED, USUAL, designators, fault_of, is_date
 from coe.bring.parts.text_table import TextLine, fault, in_utf8, lines_of
-from coe.bring.parts.vocabulary import BOM_COLUMNS, BOM_LAST_VALUES, BOM_TEXTS, Row, fitting_of, one_word, says_so
+from coe.bring.parts.vocabulary import (
+    BOM_COLUMNS,
+    BOM_LAST_VALUES,
+    BOM_TEXTS,
+    FittedQuestion,
+    Row,
+    expect_answered,
+    fitting_of,
+    one_word,
+    says_so,
+)
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
 from coe.placement.panel_split import on_boards
@@ -62,8 +72,8 @@ def parse(path: Path, raw: bytes, form: Answers = AS_IT_IS) -> Bom:
     if header is None:
         names = ", ".join(BOM_COLUMNS["refdes"][:4])
         raise ConfigError(
-            f"{path}: no line is the header of a BOM, with commas, semicolons or tabs between designators ({names}) and "
-            f"values or packages; save it as CSV, name its columns so, or {_WHICH_COLUMN}"
+            f"{path}: no line is the header of a BOM, with separators between designators ({names}) and values or "
+            f"packages; save it as CSV, name its columns so, or {_WHICH_COLUMN}"
         )
     rows = _joined(_rows(path, lines_below(table.lines, header), header))
     bom = _parts(path, rows, header)
@@ -157,7 +167,7 @@ def _parts(path: Path, rows: Sequence[Row], header: PlacementHeader) -> Bom:
     own: dict[str, tuple[int, tuple[str, str, bool]]] = {}
     differing, faults = dict[str, list[int]](), dict[str, dict[int, str]]()
     names, columns = header.names, header.columns
-    fitting = fitting_of(rows, names, columns)
+    fitting = fitting_of(path, rows, names, columns)
     usual = len(columns.keys() & {"refdes", "value", "package"})
     for number, cells, row, _ in rows:
         part = BomPart(cells.get("value", ""), cells.get("package", ""), number not in fitting.left_out, number)
@@ -182,7 +192,7 @@ def _parts(path: Path, rows: Sequence[Row], header: PlacementHeader) -> Bom:
                 differing.setdefault(refdes, [own[refdes][0]]).append(number)
             bom.setdefault(refdes, part)
             if question := fitting.asked.get(number):
-                asked[refdes] = FittedQuestion(path, number, *question)
+                asked[refdes] = question
     if faults:
         what, wrong = next(iter(faults.items()))
         raise fault(path, [*wrong], f"'{next(iter(wrong.values()))}' {what}")

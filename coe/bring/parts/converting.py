@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,8 @@ from coe.bring.parts import placements, text_table
 from coe.bring.parts.answers import AS_IT_IS, Answers, BottomX
 from coe.bring.parts.bom import Bom, BomJoin, join
 from coe.bring.parts.naming import Names
-from coe.bring.parts.placements import Placement, PlacementFile, expect_answered
+from coe.bring.parts.placements import Placement, PlacementFile
+from coe.bring.parts.vocabulary import expect_answered
 from coe.errors import ConfigError, list_few
 from coe.helpers import strict_yaml
 from coe.helpers.strict_model import validated
@@ -123,13 +125,7 @@ def convert(path: Path, bom: Path | None, answers: Answers, known: Sequence[str]
     line for what cannot be read, and for what only a person can tell.
     """
     listed = None if bom is None else read_bom(bom, answers, asks=False)
-    return joined_with(path, read_file(path, answers, listed), bom, listed, answers, known)
-
-
-def joined_with(
-    path: Path, file: PlacementFile, bom: Path | None, listed: Bom | None, answers: Answers, known: Sequence[str] = ()
-) -> Converted:
-    """Return what becomes of a placement file that was read, and of a BOM if there is one, as `convert` does."""
+    file = read_file(path, answers, listed)
     joined = None if listed is None else join(file.placements, listed, said=file.said, not_placed=file.not_placed)
     notes = [f"{path.name}: {note}" for note in file.notes]
     if bom and listed is not None and joined is not None:
@@ -138,7 +134,7 @@ def joined_with(
                 f"{bom}: none of its parts ({list_few(listed)}) is in {path.name}; say which column names them, "
                 "--bom-columns refdes=NAME, or leave the BOM out"
             )
-        notes += [*filter(None, [listed.read_as]), *(f"{bom.name}: {note}" for note in joined.notes)]
+        notes += [listed.read_as, *(f"{bom.name}: {note}" for note in joined.notes)]
     places = [_from_top(place, answers) for place in (file.placements if joined is None else joined.placements)]
     below = [place.refdes for place in places if place.side is Side.BOTTOM]
     if below and answers.bottom is None:
@@ -194,7 +190,7 @@ def list_of(path: Path, answers: Answers) -> tuple[str, tuple[str, ...]]:
     rows = [(part.refdes, name) for part in fitted if (name := names.component(part))]
     if not rows:
         raise ConfigError(f"{path}: it lists no part that is inspected")
-    return _table((("refdes", "component"), *rows)), (*filter(None, [bom.read_as]), *bom.notes)
+    return _table((("refdes", "component"), *rows)), (bom.read_as, *bom.notes)
 
 
 def changes(before: Sequence[BoardPart], after: Sequence[BoardPart]) -> list[str]:
@@ -202,7 +198,7 @@ def changes(before: Sequence[BoardPart], after: Sequence[BoardPart]) -> list[str
     old, new = _by_name(before), _by_name(after)
     same = [(old[key], new[key]) for key in old if key in new]
     found = {
-        "came": [_told(part) for key, part in new.items() if key not in old],
+        "came": [f"{one.refdes} ({one.component or 'none'})" for key, one in new.items() if key not in old],
         "went": [part.refdes for key, part in old.items() if key not in new],
         "moved": [f"{b.refdes} ({_place(a)} to {_place(b)})" for a, b in same if _is_moved(a, b)],
         "other component": [
@@ -216,16 +212,11 @@ def changes(before: Sequence[BoardPart], after: Sequence[BoardPart]) -> list[str
 
 def _by_name(parts: Sequence[BoardPart]) -> Mapping[tuple[str, int], BoardPart]:
     """Return parts by name; on a panel a name may stand once for each board."""
-    found: dict[tuple[str, int], BoardPart] = {}
-    counts: dict[str, int] = {}
+    counts, found = Counter[str](), dict[tuple[str, int], BoardPart]()
     for part in parts:
-        counts[part.refdes] = number = counts.get(part.refdes, 0) + 1
-        found[part.refdes, number] = part
+        counts[part.refdes] += 1
+        found[part.refdes, counts[part.refdes]] = part
     return found
-
-
-def _told(part: BoardPart) -> str:
-    return f"{part.refdes} ({part.component})" if part.component else part.refdes
 
 
 def _place(part: BoardPart) -> str:

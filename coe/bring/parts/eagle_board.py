@@ -10,15 +10,15 @@ from cmath import rect
 from math import radians
 from pathlib import Path
 
-from coe.bring.parts import outside_files
-from coe.bring.parts.board_names import CadPart, left_unread, numbers_in, table_of
+from coe.bring.parts import cad_files
+from coe.bring.parts.cad_files import CadPart, left_unread, numbers_in, table_of
 from coe.bring.parts.text_table import Table
 from coe.helpers.visible import visible
 
 
 def board_table(path: Path, raw: bytes) -> Table:
     """Return the table of the parts that have a pad or a hole; raises ConfigError."""
-    root = outside_files.xml_of(path, raw, "a board of Eagle")
+    root = cad_files.xml_of(path, raw, "a board of Eagle")
     packages = {
         (library.get("name"), library.get("urn"), package.get("name")): package
         for library in root.iterfind(".//board/libraries/library")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from coe.bring.parts.board_names import CadPart, numbers_in, table_of
+from coe.bring.parts.cad_files import CadPart, numbers_in, table_of
 from coe.bring.parts.text_table import Table
 from coe.bring.parts.vocabulary import Units
 from coe.errors import ConfigError, list_few

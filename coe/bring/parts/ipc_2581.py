@@ -15,8 +15,8 @@ from math import radians
 from pathlib import Path
 
 from coe.bring.board.board_outline import edge_points
-from coe.bring.parts import outside_files
-from coe.bring.parts.board_names import CadPart, numbers_in, only_board, table_of
+from coe.bring.parts import cad_files
+from coe.bring.parts.cad_files import CadPart, numbers_in, only_board, table_of
 from coe.bring.parts.text_table import Table
 from coe.bring.parts.vocabulary import UNIT_WORDS
 from coe.errors import ConfigError
@@ -60,7 +60,7 @@ def board_table(path: Path, raw: bytes) -> Table:
 
 def _read(path: Path, raw: bytes) -> _Ipc2581:
     board, parts, is_panel = _Ipc2581(), list[xml.Element](), False
-    for element in outside_files.elements(path, raw, "an IPC-2581 file"):
+    for element in cad_files.elements(path, raw, "an IPC-2581 file"):
         element.tag = kind = element.tag.rpartition("}")[2]
         name = element.get("name", "")
         if kind == "CadHeader":

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from coe.bring.parts import outside_files
-from coe.bring.parts.board_names import CadPart, left_unread, numbers_in, table_of
+from coe.bring.parts import cad_files
+from coe.bring.parts.cad_files import CadPart, left_unread, numbers_in, table_of
 from coe.bring.parts.text_table import Node, Numbered, Table, TextLine
 from coe.errors import ConfigError
 
@@ -115,7 +115,7 @@ def words_of(node: Node, name: str) -> Iterator[list[str]]:
 def bom_table(path: Path, raw: bytes) -> Table:
     """Return the table of the components in the XML for BOMs; any of their fields may say that one is not fitted."""
     rows: list[list[str]] = []
-    for part in outside_files.xml_of(path, raw, "a BOM").iter("comp"):
+    for part in cad_files.xml_of(path, raw, "a BOM").iter("comp"):
         properties = {element.get("name"): element.get("value", "") for element in part.iter("property")}
         left_out = "yes" if properties.pop("dnp", None) is not None else ""
         package = part.findtext("footprint", "").rpartition(":")[2]

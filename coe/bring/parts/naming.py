@@ -89,15 +89,7 @@ class Names:
         self._on_board = {
             name: part for part, names in on_boards([p.refdes for p in places], places).items() for name in names
         }
-        # Large boards have thousands of parts and hundreds of entries: a part is compared with few of them.
-        self._of_kind: dict[tuple[str, str], list[int]] = {}
-        self._open: list[int] = []
-        for number, entry in enumerate(answers.packages):
-            words = entry.package, entry.value
-            if None in words or "*" in "".join(map(str, words)):
-                self._open.append(number)
-            else:
-                self._of_kind.setdefault((look(words[0] or ""), look(words[1] or "")), []).append(number)
+        self._of_kind: dict[tuple[str, str], list[NamedParts]] = {}
         is_part = {_words(place) for place in places if not self._is_out(place)}
         self._all_out = {_words(place) for place in places if not place.is_fiducial} - is_part
         self._names: dict[tuple[str, str, str], str] = {}
@@ -127,9 +119,12 @@ class Names:
         name = self._on_board.get(place.refdes, place.refdes)
         if any(fits(word, one) for word in self._answers.not_inspected for one in {place.refdes, name}):
             return _LEFT_OUT
-        numbers = sorted([*self._of_kind.get(_words(place), ()), *self._open])
-        entries = (self._answers.packages[number] for number in numbers)
-        return next((one for one in entries if one.fits(place.package, place.value, name)), None)
+        # Large boards have thousands of parts and hundreds of entries, which are compared once for each kind of part.
+        words = place.package, place.value
+        if words not in self._of_kind:
+            self._of_kind[words] = [one for one in self._answers.packages if one.fits(*words)]
+        entries = self._of_kind[words]
+        return next((one for one in entries if one.refdes is None or fits(one.refdes, name)), None)
 
     def _is_out(self, place: Placement) -> bool:
         """Tell whether a place is a mark or no part by its look, under its name on the panel or on its board."""

@@ -15,8 +15,8 @@ from math import radians
 from pathlib import Path
 
 from coe.bring.board.board_outline import edge_points
-from coe.bring.parts import outside_files
-from coe.bring.parts.board_names import CadPart, left_unread, numbers_in, only_board, table_of
+from coe.bring.parts import cad_files
+from coe.bring.parts.cad_files import CadPart, left_unread, numbers_in, only_board, table_of
 from coe.bring.parts.text_table import Table, TextLine, lines_of
 from coe.bring.parts.vocabulary import UNIT_WORDS
 from coe.errors import ConfigError, list_few
@@ -70,7 +70,7 @@ class _Step:
 
 def board_table(path: Path, raw: bytes) -> Table:
     """Return the table of the components of the one board in a file; raises ConfigError."""
-    files = outside_files.files(path, raw, lambda name: _FILE.fullmatch(name) is not None)
+    files = cad_files.files(path, raw, lambda name: _FILE.fullmatch(name) is not None)
     if not files:
         raise ConfigError(
             f"{path}: it is an archive without the folders of ODB++; give the placement list in it, as CSV"

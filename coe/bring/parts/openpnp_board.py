@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coe.bring.parts import outside_files
+from coe.bring.parts import cad_files
 from coe.bring.parts.text_table import Table, TextLine
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
@@ -14,7 +14,7 @@ _NAMES = ("Designator", "Footprint", "X", "Y", "Rotation", "Side", "Unit", "Type
 
 def board_table(path: Path, raw: bytes) -> Table:
     """Return the table of the placements of a board; raises ConfigError."""
-    root = outside_files.xml_of(path, raw, "a board of OpenPnP")
+    root = cad_files.xml_of(path, raw, "a board of OpenPnP")
     values = [value for element in root.iter() for value in element.attrib.values() if value.endswith(".board.xml")]
     if values and root.tag in ("openpnp-panel", "openpnp-job"):
         names, what = list_few(map(visible, dict.fromkeys(values))), root.tag.removeprefix("openpnp-")

@@ -41,7 +41,7 @@ def unquoted(cell: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Columns:
-    """The columns of a header: those before the numbers that stand side by side, these, `first` to `end`, and others.
+    """The columns of a header: those before the `size` numbers side by side, these (`first` to `end`), and `after`.
 
     `numeric` are all that hold numbers, `single` those of one word: these, and the side.
     """
@@ -51,6 +51,8 @@ class _Columns:
     single: frozenset[int]
     first: int
     end: int
+    size: int
+    after: int
 
     @classmethod
     def of(cls, header: PlacementHeader) -> _Columns:
@@ -61,17 +63,8 @@ class _Columns:
         numeric = frozenset(at for at, name in enumerate(names) if at in of_fields or name in further)
         first = min(numeric)
         end = next(at for at in count(first) if at not in numeric)
-        return cls(header, numeric, numeric | {header.columns.get("side", -1)}, first, end)
-
-    @property
-    def size(self) -> int:
-        """How many numbers stand side by side."""
-        return self.end - self.first
-
-    @property
-    def after(self) -> int:
-        """How many columns follow them."""
-        return len(self.header.names) - self.end
+        single = numeric | {header.columns.get("side", -1)}
+        return cls(header, numeric, single, first, end, end - first, len(names) - end)
 
     def are_numbers(self, tokens: Sequence[_Token], columns: Iterable[int]) -> bool:
         """Tell whether tokens may be the numbers of columns; an angle may be one of Eagle."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
 
 from coe.board.parts_list import FARTHEST_MM, BoardPart
 from coe.bring.parts.answers import Answers
@@ -41,6 +39,7 @@ from coe.bring.parts.vocabulary import (
     MIRRORS,
     NEEDS,
     UNIT_WORDS,
+    FittedQuestion,
     Row,
     Units,
     fitting_of,
@@ -66,23 +65,6 @@ class Placement(BoardPart):
     package: str = ""
     value: str = ""
     is_fiducial: bool = False
-
-
-class FittedQuestion(NamedTuple):
-    """A row of which nobody knows whether its parts are fitted: its file and line, its word, and what is wrong."""
-
-    path: Path
-    line: int
-    word: str
-    fault: str
-
-
-def expect_answered(asked: Iterable[FittedQuestion]) -> None:
-    """Raise ConfigError that names all rows that do not say whether their parts are fitted, if there are any."""
-    if questions := [*dict.fromkeys(asked)]:
-        first, word = questions[0], json.dumps(questions[0].word, ensure_ascii=False)
-        way = f"to answer for all later files, too, write `not_fitted: [{word}]` or `fitted: [{word}]` in answers.yaml"
-        raise fault(first.path, [question.line for question in questions], f"{first.fault}; {way}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +153,7 @@ class _PlacementReader:
         self._expect_cells(parts, header)
         if header.number:  # else each row is of one part
             expect_designators(self._path, parts, header, is_said="refdes" in self._form.columns)
-        fitting = fitting_of(parts, header.names, header.columns)
+        fitting = fitting_of(self._path, parts, header.names, header.columns)
         names_of = {row.number: row.cells["refdes"] for row in parts}
         parts = [row for row in parts if row.number not in fitting.left_out]
         numbers = [row.cells[axis] for row in parts for axis in ("x", "y")]
@@ -200,7 +182,7 @@ class _PlacementReader:
             tuple(name for number, name in names_of.items() if number in fitting.left_out),
             (*table.notes, *([f"passed over, as they name no part: {few}"] if notes else ()), *fitting.notes),
             frozenset(names_of[number] for number in fitting.said),
-            {names_of[number]: FittedQuestion(self._path, number, *asked) for number, asked in fitting.asked.items()},
+            {names_of[number]: question for number, question in fitting.asked.items()},
         )
 
     def _header(self, lines: Sequence[TextLine]) -> PlacementHeader:

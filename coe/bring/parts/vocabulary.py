@@ -6,15 +6,18 @@ So do those by which files say that a part is not fitted, which is found out of 
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 from coe.board.parts_list import Side
+from coe.bring.parts.text_table import fault
 from coe.errors import list_few
 from coe.helpers.strict_yaml import word_lists
 
@@ -121,11 +124,21 @@ class Row(NamedTuple):
     text: str = ""
 
 
-class AskedRow(NamedTuple):
-    """The word of a row of which nobody knows what it says, and what is wrong with it."""
+class FittedQuestion(NamedTuple):
+    """A row of which nobody knows whether its parts are fitted: its file and line, its word, and what is wrong."""
 
+    path: Path
+    line: int
     word: str
-    fault: str
+    what: str
+
+
+def expect_answered(asked: Iterable[FittedQuestion]) -> None:
+    """Raise ConfigError that names all rows that do not say whether their parts are fitted, if there are any."""
+    if questions := [*dict.fromkeys(asked)]:
+        first, word = questions[0], json.dumps(questions[0].word, ensure_ascii=False)
+        way = f"to answer for all later files, too, write `not_fitted: [{word}]` or `fitted: [{word}]` in answers.yaml"
+        raise fault(first.path, [question.line for question in questions], f"{first.what}; {way}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +151,18 @@ class Fitting:
 
     left_out: frozenset[int]
     said: frozenset[int]
-    asked: Mapping[int, AskedRow]
+    asked: Mapping[int, FittedQuestion]
     notes: tuple[str, ...]
 
 
-def fitting_of(rows: Sequence[Row], names: Sequence[str], columns: Mapping[str, int]) -> Fitting:
+def fitting_of(path: Path, rows: Sequence[Row], names: Sequence[str], columns: Mapping[str, int]) -> Fitting:
     """Return what rows say, below the `names` of all their columns, of which `columns` are those of fields."""
     out = frozenset(row.number for row in rows if _is_left_out(row))
     values = [value for row in rows if (value := row.cells.get("value"))]
     are_values = 2 * sum(_MARK.fullmatch(value) is not None for value in values) < len(values)
     taken = {index for field, index in columns.items() if field != "package"}  # which may be a description
     open_to_nc = {index for index, name in enumerate(names) if index not in taken and not _OF_NETS.search(name)}
-    said, asked, other, blank = set[int](), dict[int, AskedRow](), dict[str, None](), list[int]()
+    said, asked, other, blank = set[int](), dict[int, FittedQuestion](), dict[str, None](), list[int]()
     words = {_word(row.cells.get("fitted", "")) for row in rows}
     column = columns.get("fitted")
     says_no = {word for word in words if word in (*_NO, *_OUT) or says_so(word)}
@@ -174,10 +187,11 @@ def fitting_of(rows: Sequence[Row], names: Sequence[str], columns: Mapping[str, 
             marks = [*([value] if are_values and _MARK.fullmatch(value) else ()), *filter(_NC.fullmatch, remarks)]
         if open_word:
             what = f"'{open_word}' in a column such as Fitted or DNP says neither yes nor no; write one of these"
-            asked[number] = AskedRow(open_word, what)
+            asked[number] = FittedQuestion(path, number, open_word, what)
         elif marks:
-            what = "may say that a part is not fitted; write DNP in its place, or say yes or no in a column DNP of this"
-            asked[number] = AskedRow(marks[0], f"'{marks[0]}' {what} file, or of the BOM or placement file beside it")
+            what = "may say that a part is not fitted; write DNP instead, or say yes or no in a column DNP of this file"
+            question = f"'{marks[0]}' {what}, or of the BOM or placement file beside it"
+            asked[number] = FittedQuestion(path, number, marks[0], question)
         if not _word(fitted) and any(map(str.isdigit, cells.get("refdes", ""))):
             blank.append(number)
     notes = {
