@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from tables import with_slow_rows
-from tiny_line import Call, Said
 
 from apps.demo import own_board
 from coe.board import rules
 from coe.board.parts_list import Side, read_places
 from coe.bring.board import first_board, found_camera
 from coe.bring.board.board_outline import drawn_sizes, read_outline
-from coe.bring.board.draft_recipe import BoardPlan, first_draft, plan
+from coe.bring.board.draft_recipe import first_draft, plan
 from coe.bring.board.found_camera import (
     FoundBoard,
     MarkMatch,
@@ -29,11 +28,11 @@ from coe.bring.board.found_camera import (
 from coe.bring.board.pose_search import BoardDrawing, Pose
 from coe.bring.parts.answers import Answers
 from coe.bring.parts.answers import read as read_answers
-from coe.bring.parts.converting import Converted, convert, read_file
+from coe.bring.parts.converting import convert, read_file
 from coe.cli import board_command
 from coe.errors import ConfigError
 from coe.pictures.image_source import ImageSource
-from coe.placement import Layout, lay_out, locate, parse_recipe, read_recipe
+from coe.placement import lay_out, locate, parse_recipe, read_recipe
 from coe.placement.fit import Fit
 
 Numbers = NDArray[np.float64]
@@ -53,39 +52,38 @@ H1,MountingHole,MountingHole_3.2mm_M3,27,17,0,top
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pnp.csv").write_text(ROWS, encoding="utf-8")
     return tmp_path
 
 
-def run(call: Call, name: str, placements: object, *more: object) -> Said:
+def run(call, name, placements, *more):
     """Make a board from a placement file in millimetres."""
     return call("new", name, "--placements", placements, "--units", "mm", "--yes", *more, command=board_command)
 
 
-def new(call: Call, *more: object) -> int:
+def new(call, *more):
     return run(call, "line7", "pnp.csv", *more).status
 
 
-def made(folder: Path, name: str = "line7") -> Layout:
+def made(folder, name="line7"):
     """Return the layout that a run has of what was written."""
     return lay_out(read_recipe(folder / name / "recipe.yaml"), read_places(folder / name / "parts.csv"))
 
 
-def left_to_do(folder: Path) -> list[str]:
+def left_to_do(folder):
     """Return the keys in a recipe that are left to a person."""
     lines = (folder / "recipe.yaml").read_text(encoding="utf-8").splitlines()
     return [line.split(":")[0].strip() for line in lines if "TODO" in line]
 
 
-def as_it_reads(path: Path) -> Converted:
+def as_it_reads(path):
     return convert(path, None, Answers(unit="mm"))
 
 
-def test_what_it_writes_can_be_read(call: Call, folder: Path) -> None:
+def test_what_it_writes_can_be_read(call, folder):
     assert new(call) == 0
-
     board, layout = rules.load("line7"), made(folder)
     recipe = layout.recipe
     layout.check(board.components, board.board)
@@ -100,7 +98,7 @@ def test_what_it_writes_can_be_read(call: Call, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("bom", ["bom.csv", "bill/pnp.csv"])
-def test_what_is_not_fitted_is_no_part_of_the_board_and_named(call: Call, folder: Path, bom: str) -> None:
+def test_what_is_not_fitted_is_no_part_of_the_board_and_named(call, folder, bom):
     (folder / "pnp.csv").write_text(ROWS.replace("R1,10k", "R1,DNP").replace("R2,10k", "R2,NC"), encoding="utf-8")
     assert new(call) == 2
     (folder / bom).parent.mkdir(exist_ok=True)
@@ -111,28 +109,26 @@ def test_what_is_not_fitted_is_no_part_of_the_board_and_named(call: Call, folder
     assert "R1, R2" in (folder / "line7" / "parts.csv").read_text(encoding="utf-8").splitlines()[1]
 
 
-def test_nothing_is_replaced(call: Call, folder: Path) -> None:
+def test_nothing_is_replaced(call, folder):
     assert new(call) == 0
     (recipe := folder / "line7" / "recipe.yaml").write_text("mine", encoding="utf-8")
     (folder / "routing_rules" / "line7.yaml").unlink()
-
     assert new(call) == 2
     assert recipe.read_text(encoding="utf-8") == "mine"
     assert not (folder / "routing_rules" / "line7.yaml").exists()
 
 
-def test_a_package_without_a_size_is_left_to_a_person_and_then_known(call: Call, folder: Path) -> None:
+def test_a_package_without_a_size_is_left_to_a_person_and_then_known(call, folder):
     with open(folder / "pnp.csv", "a", encoding="utf-8") as file:
         file.write("J1,Conn,XH_4A,20,12,0,top\n")
     assert new(call, "--to", "first") == 0
     assert "TODO: the size of XH_4A" in (folder / "first" / "line7" / "recipe.yaml").read_text(encoding="utf-8")
-
     (folder / "package_sizes.yaml").write_text("sizes:\n  - {package: XH_4*, size: [2.6, 10.2]}\n")
     assert new(call) == 0
     assert read_recipe(folder / "line7" / "recipe.yaml").components["XH4A-Conn"].size == (2.6, 10.2)
 
 
-def test_a_name_that_is_none_and_a_board_without_marks_are_refused(call: Call, folder: Path) -> None:
+def test_a_name_that_is_none_and_a_board_without_marks_are_refused(call, folder):
     assert call("new", "../x", "--placements", "pnp.csv", command=board_command).status == 2
     (folder / "pnp.csv").write_text(ROWS.replace("FID2", "R7").replace("Fiducial_1mm_Mask2mm,28", "R_0402,28"))
     assert new(call) == 0  # two are left
@@ -148,34 +144,33 @@ class Brought:
     maps: list[Numbers]
 
     @property
-    def options(self) -> tuple[object, ...]:
+    def options(self):
         return "--bom", self.at / "bom.csv", "--images", self.at / "boards"
 
-    def picture(self, number: int = 1) -> NDArray[np.uint8]:
+    def picture(self, number=1):
         return ImageSource.of(self.at / "boards" / f"SN{number}.png", None, None).decode()
 
-    def apart_px(self, fit: Fit, at_mm: Numbers, number: int = 1) -> float:
+    def apart_px(self, fit, at_mm, number=1):
         """Return how far off a fit is at most, in pixels."""
         return float(np.hypot(*(fit.pixels(at_mm) - Fit(self.maps[number - 1]).pixels(at_mm)).T).max())
 
 
-def corners_of(layout: Layout) -> Numbers:
+def corners_of(layout):
     return np.array([(corner.x_mm, corner.y_mm) for site in layout.sites for corner in site.corners])
 
 
 @pytest.fixture(scope="module")
-def brought(tmp_path_factory: pytest.TempPathFactory) -> Brought:
+def brought(tmp_path_factory):
     """A board of 38 parts as somebody brings it; the photographs are turned by 90 degrees, and 1 % aslant."""
     folder = tmp_path_factory.mktemp("brought")
     return Brought(folder, own_board.build(folder))
 
 
 @pytest.mark.slow
-def test_a_board_is_found_in_photographs_turned_and_aslant(call: Call, brought: Brought, folder: Path) -> None:
+def test_a_board_is_found_in_photographs_turned_and_aslant(call, brought, folder):
     at = brought.at
     said = run(call, "own", at / "pnp.csv", *brought.options, "--good")
     assert said.status == 0
-
     layout = made(folder, "own")
     (folder / "own" / "overlay-SN1.png").unlink()
     export = ("parts", at / "pnp.csv", *brought.options, "--yes", "--to")
@@ -188,7 +183,6 @@ def test_a_board_is_found_in_photographs_turned_and_aslant(call: Call, brought: 
     (folder / "more.csv").write_text("\n".join([*rows, rows[1].replace("R1", "R99").replace("0402", "1812")]) + "\n")
     again = call(*export[:1], "more.csv", *export[2:], "own", command=board_command)
     assert (again.status, "not drawn" in again.err) == (0, True), again.err
-
     recipe = layout.recipe
     assert (recipe.camera.turn, recipe.fiducials.look) == (pytest.approx(90, abs=1), "bright")
     assert recipe.um_per_pixel == pytest.approx(41.2, rel=1e-3)
@@ -204,7 +198,7 @@ def test_a_board_is_found_in_photographs_turned_and_aslant(call: Call, brought: 
 
 
 @pytest.mark.slow
-def test_a_part_that_no_picture_shows_is_left_to_a_person_or_out(call: Call, brought: Brought, folder: Path) -> None:
+def test_a_part_that_no_picture_shows_is_left_to_a_person_or_out(call, brought, folder):
     (folder / "package_sizes.yaml").write_text(
         "sizes: [{package: SW_SPST_B3U*, size: [3.6, 2.6]}, {package: SOT-23-5, size: [40, 40]}]\n", encoding="utf-8"
     )
@@ -222,7 +216,7 @@ def test_a_part_that_no_picture_shows_is_left_to_a_person_or_out(call: Call, bro
     assert run(call, "no", *words, "--leave-out", "U33").status == 2
 
 
-def drawn_of(brought: Brought, without: str = "-") -> tuple[Layout, BoardPlan, BoardDrawing]:
+def drawn_of(brought, without="-"):
     """Return the layout, the plan and the drawing of a board, without marks of a letter."""
     read = as_it_reads(brought.at / "pnp.csv")
     read = replace(read, places=tuple(place for place in read.places if not place.refdes.startswith(without)))
@@ -231,14 +225,14 @@ def drawn_of(brought: Brought, without: str = "-") -> tuple[Layout, BoardPlan, B
     return layout, drawn, drawing_of(layout, drawn.marks, outline_is_known=False)
 
 
-def test_three_fiducials_alone_tell_little_of_a_slant_and_the_parts_tell_the_rest(brought: Brought) -> None:
+def test_three_fiducials_alone_tell_little_of_a_slant_and_the_parts_tell_the_rest(brought):
     _, drawn, drawing = drawn_of(brought, without="H")
     board = find_board(brought.picture(), drawing, drawn.marks)
     assert [mark.name for mark in board.match.marks] == ["FID1", "FID2", "FID3"]
     assert brought.apart_px(board.match.fit, np.concatenate(drawing.parts)) * 41.2 < 200
 
 
-def test_marks_near_the_points_that_a_person_shows_make_the_place_exact(brought: Brought) -> None:
+def test_marks_near_the_points_that_a_person_shows_make_the_place_exact(brought):
     layout, drawn, drawing = drawn_of(brought)
     shown = np.array([(109.0, -77.0), (157.0, -70.0)])
     off = np.array([(6, -5), (-4, 7)])
@@ -247,7 +241,7 @@ def test_marks_near_the_points_that_a_person_shows_make_the_place_exact(brought:
     assert brought.apart_px(board.match.fit, np.concatenate(drawing.parts)) * 41.2 < 40
 
 
-def test_marks_alone_tell_how_a_board_lies_whose_parts_are_drawn_otherwise(brought: Brought) -> None:
+def test_marks_alone_tell_how_a_board_lies_whose_parts_are_drawn_otherwise(brought):
     drawn = plan(as_it_reads(brought.at / "pnp.csv"), Side.TOP)
     left, bottom, right, top = drawn.x[0], drawn.y[0], drawn.x[1], drawn.y[1]
     chance = np.random.default_rng(4).uniform
@@ -266,9 +260,7 @@ def test_marks_alone_tell_how_a_board_lies_whose_parts_are_drawn_otherwise(broug
     ("is_mirrored", "why"),
     with_slow_rows([(True, "its parts lie as in a mirror"), (False, "the board is not found")], fast=1),
 )
-def test_a_picture_without_the_board_is_said_to_be_without_it(
-    call: Call, brought: Brought, folder: Path, is_mirrored: bool, why: str
-) -> None:
+def test_a_picture_without_the_board_is_said_to_be_without_it(call, brought, folder, is_mirrored, why):
     noise = np.random.default_rng(3).integers(60, 90, (500, 700, 3), np.uint8)
     cv2.imwrite(str(folder / "desk.png"), brought.picture()[:, ::-1, ::-1] if is_mirrored else noise)
     said = run(call, "own", brought.at / "pnp.csv", "--images", "desk.png")
@@ -278,9 +270,7 @@ def test_a_picture_without_the_board_is_said_to_be_without_it(
 
 
 @pytest.mark.parametrize(("shown", "status"), with_slow_rows([(3, 2), (2, 0), (4, 2)], fast=1))
-def test_points_that_a_person_shows_do_not_hide_that_a_picture_is_mirrored(
-    call: Call, brought: Brought, folder: Path, shown: int, status: int
-) -> None:
+def test_points_that_a_person_shows_do_not_hide_that_a_picture_is_mirrored(call, brought, folder, shown, status):
     mirrored = brought.picture()[:, ::-1, ::-1]
     cv2.imwrite(str(folder / "desk.png"), mirrored)
     places = {place.refdes: (place.x_mm, place.y_mm) for place in as_it_reads(brought.at / "pnp.csv").places}
@@ -317,7 +307,7 @@ KICAD = """(kicad_pcb (version 20221018)
 """
 
 
-def test_the_edge_of_a_board_comes_from_a_gerber_file_or_from_kicad(tmp_path: Path) -> None:
+def test_the_edge_of_a_board_comes_from_a_gerber_file_or_from_kicad(tmp_path):
     (gerber := tmp_path / "b-Edge_Cuts.gm1").write_text(GERBER)
     (kicad := tmp_path / "b.kicad_pcb").write_text(KICAD)
     assert read_outline(gerber)[0] == (100.0, -80.0, 162.0, -39.0)
@@ -339,7 +329,7 @@ def test_the_edge_of_a_board_comes_from_a_gerber_file_or_from_kicad(tmp_path: Pa
         read_outline(tmp_path / "c.gbr")
 
 
-def test_a_board_of_kicad_tells_its_parts_and_its_edge(call: Call, folder: Path) -> None:
+def test_a_board_of_kicad_tells_its_parts_and_its_edge(call, folder):
     part = '(footprint "R:R_0402_1005Metric" (layer "F.Cu") (at {} 70) (property "Reference" "R{}"))\n'
     parts = "".join(part.format(at, at) for at in (110, 120))
     (folder / "pnp.csv").write_text(KICAD.replace("  (gr_line", f'  (layers (0 "F.Cu" signal))\n{parts}  (gr_line', 1))
@@ -362,7 +352,7 @@ def test_a_board_of_kicad_tells_its_parts_and_its_edge(call: Call, folder: Path)
 EDGE = "(gr_line (start 0 0) (end 4 3) (layer Edge.Cuts))"
 
 
-def test_a_board_of_kicad_tells_sizes_that_names_do_not(tmp_path: Path) -> None:
+def test_a_board_of_kicad_tells_sizes_that_names_do_not(tmp_path):
     drawn = (
         '(fp_line (start -3 -1) (end 2 1) (layer "F.Fab")) (fp_circle (center 0 0) (end 1 0) (layer "F.Fab"))'
         '(fp_line (start 0 0) (end 9 9) (layer "F.SilkS")) (pad "1" smd (at 0 2 180) (size 1 4)))'
@@ -384,13 +374,13 @@ def test_a_board_of_kicad_tells_sizes_that_names_do_not(tmp_path: Path) -> None:
         drawn_sizes(tmp_path / "b.kicad_pcb", read_file(tmp_path / "b.kicad_pcb").drawn)
 
 
-def test_an_outline_in_another_frame_is_refused(call: Call, folder: Path) -> None:
+def test_an_outline_in_another_frame_is_refused(call, folder):
     (folder / "b.kicad_pcb").write_text(KICAD.replace("100 80", "200 80"))
     assert new(call, "--outline", "b.kicad_pcb") == 2
     assert not (folder / "line7").exists()
 
 
-def test_answers_say_how_the_file_is_read_and_are_kept(call: Call, folder: Path) -> None:
+def test_answers_say_how_the_file_is_read_and_are_kept(call, folder):
     text = ROWS.replace("PosX", "Ost").replace("PosY", "Nord").replace("Rot,Side", "Winkel,Seite")
     text = text.replace(",top", ",BS").replace(",bottom", ",LS")
     (folder / "pnp.csv").write_text(text, encoding="utf-8")
@@ -399,12 +389,10 @@ def test_answers_say_how_the_file_is_read_and_are_kept(call: Call, folder: Path)
         "clockwise: true\ny: down\noffset: [1, 30]\n"
     )
     assert new(call, "--answers", "form.yaml") == 0
-
     places = {place.refdes: place for place in read_places(folder / "line7" / "parts.csv")}
     assert (places["R2"].x_mm, places["R2"].y_mm, places["R2"].rotation_deg) == (8.0, 25.0, 270.0)
     assert [site.refdes for site in made(folder).sites] == ["R1", "R2", "C1", "U1"]
     assert read_answers(folder / "line7" / "answers.yaml").sides == {"BS": "top", "LS": "bottom"}
-
     (folder / "form.yaml").write_text("colums: {x: Ost}\n")
     assert new(call, "--answers", "form.yaml", "--to", "other") == 2
 
@@ -417,7 +405,7 @@ P3,60,130,0,top,R_0402_1005Metric,M4 screw
 """
 
 
-def test_places_in_pixels_of_pictures_make_a_board_without_marks(call: Call, folder: Path) -> None:
+def test_places_in_pixels_of_pictures_make_a_board_without_marks(call, folder):
     (folder / "places.csv").write_text(PLACES)
     picture = np.full((200, 260, 3), 40, np.uint8)
     picture[35:65, 40:80] = (10, 200, 90)  # around (60, 50)
@@ -428,7 +416,6 @@ def test_places_in_pixels_of_pictures_make_a_board_without_marks(call: Call, fol
     said = call(*words, "--images", "boards", command=board_command)
     assert said.status == 0
     assert "landmark" in said.words, "nothing tells a board that lies otherwise"
-
     assert left_to_do(folder / "block") == ["held", "M4-screw"]
     layout = made(folder, "block")
     recipe = layout.recipe
@@ -438,7 +425,6 @@ def test_places_in_pixels_of_pictures_make_a_board_without_marks(call: Call, fol
     (site,) = [site for site in layout.sites if site.refdes == "P1"]
     corners = fit.pixels(np.array([(corner.x_mm, corner.y_mm) for corner in site.corners]))
     assert np.abs(corners.mean(axis=0) - (59.5, 49.5)).max() < 0.01
-
     cv2.imwrite(str(folder / "boards" / "b3.png"), picture[:-20])
     assert call(*words, "--images", "boards", "--to", "other", command=board_command).status == 2
     assert call(*words, "--to", "other", command=board_command).status == 2
@@ -446,7 +432,7 @@ def test_places_in_pixels_of_pictures_make_a_board_without_marks(call: Call, fol
 
 
 @pytest.mark.parametrize("separator", [",", ";", " "])
-def test_places_in_pixels_need_neither_side_nor_rotation(separator: str, call: Call, folder: Path) -> None:
+def test_places_in_pixels_need_neither_side_nor_rotation(separator, call, folder):
     lines = ("Ref,X,Y,component", "P1,60,50,screw", "P2,190,50,screw")
     (folder / "places.csv").write_text("\n".join(lines).replace(",", separator) + "\n")
     (folder / "boards").mkdir()
@@ -460,7 +446,7 @@ def test_places_in_pixels_need_neither_side_nor_rotation(separator: str, call: C
     ]
 
 
-def test_folders_of_pictures_as_cameras_and_systems_leave_them(call: Call, folder: Path) -> None:
+def test_folders_of_pictures_as_cameras_and_systems_leave_them(call, folder):
     (folder / "places.csv").write_text(PLACES)
     (boards := folder / "boards").mkdir()
     cv2.imwrite(str(boards / "b1.png"), np.full((200, 260, 3), 40, np.uint8))
@@ -476,9 +462,7 @@ def test_folders_of_pictures_as_cameras_and_systems_leave_them(call: Call, folde
 
 
 @pytest.mark.parametrize(("agreement", "is_sure"), [(0.2, False), (0.45, True)])
-def test_without_marks_a_picture_that_agrees_little_may_show_another_board(
-    monkeypatch: pytest.MonkeyPatch, agreement: float, is_sure: bool
-) -> None:
+def test_without_marks_a_picture_that_agrees_little_may_show_another_board(monkeypatch, agreement, is_sure):
     parts = tuple(np.array([(x, 1.0), (x + 2, 1.0), (x + 2, 2.0), (x, 2.0)]) for x in (1.0, 5.0, 9.0))
     drawing = BoardDrawing(parts, (), (0.0, 0.0, 12.0, 8.0), outline_is_known=False)
     monkeypatch.setattr(found_camera, "poses", lambda *_: [Pose(10.0, 0.0, 60.0, 40.0, 0.5)])
@@ -487,20 +471,19 @@ def test_without_marks_a_picture_that_agrees_little_may_show_another_board(
     assert (board.doubt == "") == is_sure
 
 
-def test_a_picture_of_one_grey_shows_no_board() -> None:
+def test_a_picture_of_one_grey_shows_no_board():
     drawing = BoardDrawing((np.array([(1.0, 1.0), (3.0, 1.0), (3.0, 2.0)]),), (), (0.0, 0.0, 12.0, 8.0), False)
     assert find_board(np.full((80, 120, 3), 90, np.uint8), drawing, ()) is None
 
 
 @pytest.mark.slow
-def test_the_edges_of_parts_tell_how_a_board_without_marks_lies(call: Call, brought: Brought, folder: Path) -> None:
+def test_the_edges_of_parts_tell_how_a_board_without_marks_lies(call, brought, folder):
     rows = (brought.at / "pnp.csv").read_text(encoding="utf-8").splitlines()
     still = [row for row in rows if "Fiducial" not in row and "MountingHole" not in row]
     (folder / "still.csv").write_text("\n".join(still) + "\n", encoding="utf-8")
     words = ("own", "still.csv", "--images", brought.at / "boards" / "SN1.png")
     assert run(call, *words).status == 2
     assert run(call, *words, "--held").status == 0
-
     layout = made(folder, "own")
     recipe = layout.recipe
     assert recipe.held
@@ -516,14 +499,14 @@ def test_the_edges_of_parts_tell_how_a_board_without_marks_lies(call: Call, brou
         (("--side", "bottom", "--bottom-x", "top", "--bottom-angle", "top-180"), 0),
     ],
 )
-def test_the_bottom_side_needs_words_on_the_file(call: Call, folder: Path, words: tuple[str, ...], status: int) -> None:
+def test_the_bottom_side_needs_words_on_the_file(call, folder, words, status):
     rows = "\n".join(f"FID{n},,Fiducial_1mm,{n},{n * n},0,bottom" for n in (4, 6, 9)) + "\n"
     (folder / "pnp.csv").write_text(ROWS + rows, encoding="utf-8")
     assert new(call, *words) == status
 
 
-def test_boards_that_lie_both_ways_tell_no_camera(call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def found(pixels: Numbers, *_: object) -> FoundBoard:
+def test_boards_that_lie_both_ways_tell_no_camera(call, folder, monkeypatch):
+    def found(pixels, *_):
         turn = 180.0 if pixels.mean() > 100 else 0.0
         drawing = BoardDrawing((), (), (0.0, 0.0, 30.0, 20.0), False)
         return FoundBoard(MarkMatch((), (), Pose(10.0, turn, 160.0, 120.0, 1.0).fit(drawing)), 0.5, (320, 240))
@@ -536,16 +519,15 @@ def test_boards_that_lie_both_ways_tell_no_camera(call: Call, folder: Path, monk
     recipe = folder / "line7" / "recipe.yaml"
     assert "TODO" in recipe.read_text(encoding="utf-8").split("outline")[0]
     assert read_recipe(recipe).camera.turn == 0
-
     assert new(call, "--images", "boards/b.png", "--held", "--to", "one") == 0
     assert abs(read_recipe(folder / "one" / "line7" / "recipe.yaml").camera.turn) == 180
 
 
 @pytest.mark.parametrize(("doubt", "left_out"), [("", ("U1",)), ("is it this board at all?", ())])
 def test_a_part_is_left_out_as_unseen_only_where_it_is_sure_how_the_board_lies(
-    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch, doubt: str, left_out: tuple[str, ...]
-) -> None:
-    def found(pixels: Numbers, *_: object) -> FoundBoard:
+    call, folder, monkeypatch, doubt, left_out
+):
+    def found(pixels, *_):
         drawing = BoardDrawing((), (), (0.0, 0.0, 30.0, 20.0), False)
         pose = Pose(10.0, 0.0, 150.0, 200.0, 1.0)  # U1 lies beside the picture
         return FoundBoard(MarkMatch((), (), pose.fit(drawing)), 0.2, (160, 400), doubt)
@@ -557,7 +539,7 @@ def test_a_part_is_left_out_as_unseen_only_where_it_is_sure_how_the_board_lies(
     assert read_answers(folder / "line7" / "answers.yaml").not_inspected == left_out
 
 
-def test_two_points_that_a_person_shows_tell_how_a_board_lies_that_is_not_seen(call: Call, folder: Path) -> None:
+def test_two_points_that_a_person_shows_tell_how_a_board_lies_that_is_not_seen(call, folder):
     cv2.imwrite(str(folder / "noise.png"), np.random.default_rng(1).integers(80, 99, (240, 320, 3), np.uint8))
     assert new(call, "--images", "noise.png", "--mark", "FID1=280,200", "--mark", "FID2=280,-60") == 0
     recipe = read_recipe(folder / "line7" / "recipe.yaml")
@@ -574,7 +556,7 @@ def test_two_points_that_a_person_shows_tell_how_a_board_lies_that_is_not_seen(c
         ("R1=50,50", "R2=70,50", "C1=90,50"),
     ],
 )
-def test_points_that_tell_no_place_are_refused(call: Call, folder: Path, words: tuple[str, ...]) -> None:
+def test_points_that_tell_no_place_are_refused(call, folder, words):
     cv2.imwrite(str(folder / "noise.png"), np.random.default_rng(1).integers(80, 99, (240, 320, 3), np.uint8))
     assert new(call, "--images", "noise.png", *[word for at in words for word in ("--mark", at)]) == 2
     assert not (folder / "line7").exists()

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 from test_photographs import BOARD
-from tiny_line import Call
 
 from apps.photos.few_pictures import Draw, Photo, drawn, line_of
-from coe.board.rules import Rules
 from coe.board.rules import of_bytes as rules_of
 from coe.cli import experts_command
 from coe.errors import ConfigError
@@ -19,14 +17,14 @@ from coe.pictures.label_folders import Components
 from coe.pictures.photographs import SPLIT, Purpose, Split
 
 
-def save(path: Path, value: int) -> Path:
+def save(path, value):
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.full((8, 8, 3), value, np.uint8)).save(path)
     return path
 
 
 @pytest.fixture
-def photos(tmp_path: Path) -> Path:
+def photos(tmp_path):
     for number in range(20):
         save(tmp_path / "photos" / "D1" / "good" / f"SN{number}.png", number)
     for number in range(5):
@@ -37,16 +35,16 @@ def photos(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def board() -> Rules:
+def board():
     return rules_of(Path("line7.yaml"), BOARD)
 
 
-def purposes(photos: Path) -> dict[str, str]:
+def purposes(photos):
     split = Split.beside(photos)
     return {name: str(purpose) for name, (purpose, _) in split.rows.items()}
 
 
-def test_each_label_has_its_shares_and_parts_stay_together(photos: Path, call: Call) -> None:
+def test_each_label_has_its_shares_and_parts_stay_together(photos, call):
     save(photos / "D1" / "good" / "copy of 3.png", 3)
     said = call("split", photos, command=experts_command)
     assert said.status == 0, said.err
@@ -60,7 +58,7 @@ def test_each_label_has_its_shares_and_parts_stay_together(photos: Path, call: C
     assert first["D1/missing/M.png"] == "learn"
 
 
-def test_what_was_said_stays_when_pictures_are_added_and_taken_away(photos: Path, call: Call) -> None:
+def test_what_was_said_stays_when_pictures_are_added_and_taken_away(photos, call):
     call("split", photos, command=experts_command)
     first = purposes(photos)
     for number in range(20, 40):
@@ -77,11 +75,11 @@ def test_what_was_said_stays_when_pictures_are_added_and_taken_away(photos: Path
     assert counts[2] >= 8
 
 
-def test_commands_obey_it(photos: Path, call: Call, board: Rules) -> None:
+def test_commands_obey_it(photos, call, board):
     call("split", photos, command=experts_command)
     said = purposes(photos)
 
-    def of(purpose: str) -> set[str]:
+    def of(purpose):
         return {name for name, one in said.items() if one == purpose}
 
     learned = labelled.of_expert(photos, board.experts["chip"], board)
@@ -104,7 +102,7 @@ def test_commands_obey_it(photos: Path, call: Call, board: Rules) -> None:
         (("--group", "SN[0-9]+"), "X0__1"),
     ],
 )
-def test_options_that_leave_nothing_are_refused(photos: Path, call: Call, options: tuple[str, ...], names: str) -> None:
+def test_options_that_leave_nothing_are_refused(photos, call, options, names):
     said = call("split", photos, *options, command=experts_command)
     assert (said.status, names in said.err) == (2, True)
     assert not (photos / SPLIT).exists()
@@ -119,16 +117,14 @@ def test_options_that_leave_nothing_are_refused(photos: Path, call: Call, option
         "D1/good/SN0.png,D1/SN0,test\nD1\\good\\SN0.png,D1/SN0,test",
     ],
 )
-def test_a_split_that_makes_no_sense_is_refused(photos: Path, board: Rules, row: str) -> None:
+def test_a_split_that_makes_no_sense_is_refused(photos, board, row):
     (photos / SPLIT).write_text(f"path,group,for\n{row}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match=SPLIT):
         labelled.of_expert(photos, board.experts["chip"], board)
 
 
 @pytest.mark.parametrize("folder", ["D1/good", "D1/good/2026-03-01", "linked/good", "D1/linked", "other"])
-def test_a_folder_of_a_label_and_one_that_is_a_link_obey_it(
-    photos: Path, board: Rules, call: Call, folder: str
-) -> None:
+def test_a_folder_of_a_label_and_one_that_is_a_link_obey_it(photos, board, call, folder):
     (photos / "D1").rename(photos.parent / "disk")
     save(photos.parent / "disk" / "good" / "2026-03-01" / "SN0.png", 77)
     if folder == "linked/good":  # the folder of the component lies on another disk, and so does one of a label
@@ -154,20 +150,20 @@ def test_a_folder_of_a_label_and_one_that_is_a_link_obey_it(
     assert {one.path.relative_to(photos / folder).as_posix() for one in chosen} == learned
 
 
-def test_the_folder_around_it_has_the_split(photos: Path, call: Call) -> None:
+def test_the_folder_around_it_has_the_split(photos, call):
     call("split", photos, command=experts_command)
     said = call("split", photos / "D1", command=experts_command)
     assert (said.status, str(photos) in said.err) == (2, True)
 
 
-def test_a_picture_that_is_good_and_is_not_is_told(photos: Path, call: Call) -> None:
+def test_a_picture_that_is_good_and_is_not_is_told(photos, call):
     save(photos / "D1" / "missing" / "again.png", 3)
     said = call("split", photos, command=experts_command)
     assert (said.status, (photos / SPLIT).exists()) == (2, False)
     assert "D1/good/SN3.png and D1/missing/again.png" in said.words
 
 
-def test_a_run_over_pictures_that_experts_learned_from_warns(photos: Path, call: Call) -> None:
+def test_a_run_over_pictures_that_experts_learned_from_warns(photos, call):
     found, _ = finding.find(photos, Components(["D1"], ["cracked", "missing"]))
     assert photographs.learned_among(photos, found) == ()
     call("split", photos, command=experts_command)
@@ -179,10 +175,7 @@ def test_a_run_over_pictures_that_experts_learned_from_warns(photos: Path, call:
     assert photographs.learned_among(photos, found) == ()
 
 
-# The draws of `apps.photos.few_pictures`
-
-
-def test_a_draw_divides_no_group_and_leaves_bad_parts_to_judge() -> None:
+def test_a_draw_divides_no_group_and_leaves_bad_parts_to_judge():
     photos = [Photo(Path(f"{number}"), good=number % 3 > 0, group=str(number // 4)) for number in range(200)]
     learned, others = drawn(photos, 20, 20, seed=1)
     assert (sum(one.good for one in learned), len(learned)) == (20, 40)
@@ -195,6 +188,6 @@ def test_a_draw_divides_no_group_and_leaves_bad_parts_to_judge() -> None:
     assert drawn(few, 20, 20, seed=1) == (learned, others)
 
 
-def test_a_row_has_the_spread_of_the_draws() -> None:
+def test_a_row_has_the_spread_of_the_draws():
     row = line_of("nut", [Draw(10, 10, 0, 0, 1, 2.0, 0.03), Draw(10, 10, 1, 1, 0, 4.0, 0.05)])
     assert row == "| nut | 95.0% (90.0% to 100.0%) | 1 of 20 | 1 of 20 | 1 of 40 | 3.0 s | 40 ms |"

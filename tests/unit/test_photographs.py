@@ -7,10 +7,8 @@ import pytest
 from picture_folders import encoded, write
 
 from coe.board import photo_labels
-from coe.board.rules import Rules
 from coe.board.rules import of_bytes as rules_of
 from coe.cli import board_command
-from coe.core import Expert
 from coe.errors import ConfigError
 from coe.learn import labelled
 from coe.pictures import finding
@@ -30,29 +28,29 @@ components:
 
 
 @pytest.fixture
-def board() -> Rules:
+def board():
     return rules_of(Path("line7.yaml"), BOARD)
 
 
-def make(root: Path, *names: str) -> Path:
+def make(root, *names):
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).touch()
     return root
 
 
-def truths(root: Path, board: Rules) -> list[tuple[str, str, str]]:
+def truths(root, board):
     """Return (picture, expert, label) of verified pictures."""
     return [(one.name, one.expert, one.label) for one in labelled.find(root, board.experts, board.components)]
 
 
-def learned(root: Path, board: Rules | None, expert: Expert, **more: bool) -> dict[str, str]:
+def learned(root, board, expert, **more):
     """Return the labels of the good and bad pictures from which an expert learns, by name."""
     found = labelled.of_expert(root, expert, board, **more)
     return {one.name: one.label or ("good" if one.good else "bad") for one in found}
 
 
-def test_what_is_good_is_what_the_rules_say(tmp_path: Path, board: Rules) -> None:
+def test_what_is_good_is_what_the_rules_say(tmp_path, board):
     make(tmp_path, "R0402/good/1.png", "R0402/bridge/2.png", "R0402/missing/3.png")
     make(tmp_path, "U3/OK/2026-11-25/4.png", "U3/bad/5.png", "D1/pass/6.png", "D1/cracked/7.png", "V1/10K/8.png")
     assert truths(tmp_path, board) == [
@@ -83,7 +81,7 @@ def test_what_is_good_is_what_the_rules_say(tmp_path: Path, board: Rules) -> Non
     }
 
 
-def test_all_commands_see_the_same_photographs(tmp_path: Path, board: Rules) -> None:
+def test_all_commands_see_the_same_photographs(tmp_path, board):
     make(tmp_path, "R0402/good/1.png", "R0402/bridge/2.png", "U3/3.png", "U3/nio/4.png", "U3/gut/20261125/5.png")
     make(tmp_path, "U3/scratched/6.png", "U3/scratched/20261125/7.png")
     known = photo_labels.known_to(board)
@@ -110,7 +108,7 @@ def test_all_commands_see_the_same_photographs(tmp_path: Path, board: Rules) -> 
 @pytest.mark.parametrize(
     "name", ["U3/unsorted/1.png", "U3/scratched/deep/1.png", "R0402/scratched/1.png", "U3/R0402/1.png"]
 )
-def test_a_folder_that_leaves_it_open_is_no_label_of_an_inspection(tmp_path: Path, board: Rules, name: str) -> None:
+def test_a_folder_that_leaves_it_open_is_no_label_of_an_inspection(tmp_path, board, name):
     make(tmp_path, name)
     assert [one.component for one in finding.find(tmp_path, photo_labels.known_to(board))[0]] == [""]
 
@@ -127,7 +125,7 @@ def test_a_folder_that_leaves_it_open_is_no_label_of_an_inspection(tmp_path: Pat
         (["train/good/1.png", "test/cracked/2.png", "ground_truth/cracked/2_mask.png"], ["masks", "MVTec"]),
     ],
 )
-def test_what_is_unclear_is_told_at_once(tmp_path: Path, board: Rules, names: list[str], told: list[str]) -> None:
+def test_what_is_unclear_is_told_at_once(tmp_path, board, names, told):
     make(tmp_path, *names)
     with pytest.raises(ConfigError) as refused:
         labelled.find(tmp_path, board.experts, board.components)
@@ -136,7 +134,7 @@ def test_what_is_unclear_is_told_at_once(tmp_path: Path, board: Rules, names: li
         [labelled.of_expert(tmp_path, expert, board) for expert in board.experts.values()]
 
 
-def test_a_picture_that_is_not_called_one_is_refused_with_all_others(tmp_path: Path, board: Rules) -> None:
+def test_a_picture_that_is_not_called_one_is_refused_with_all_others(tmp_path, board):
     make(tmp_path, "D1/ok/1.png", "D1/ok/.thumb", "D1/ok/notes")
     for name, form in (("IMG_2", "PNG"), ("3.webp", "JPEG"), ("4.dng", "TIFF")):
         write(tmp_path / "D1" / "cracked" / name, encoded(form))
@@ -147,7 +145,7 @@ def test_a_picture_that_is_not_called_one_is_refused_with_all_others(tmp_path: P
     assert learned(tmp_path, board, board.experts["chip"]) == {"D1/ok/1.png": "ok"}
 
 
-def test_photographs_of_other_components_alone_are_refused(tmp_path: Path, board: Rules) -> None:
+def test_photographs_of_other_components_alone_are_refused(tmp_path, board):
     make(tmp_path, "R0402/good/1.png")
     for root in (tmp_path, tmp_path / "R0402"):
         with pytest.raises(ConfigError, match="shows no U3"):
@@ -158,7 +156,7 @@ def test_photographs_of_other_components_alone_are_refused(tmp_path: Path, board
         learned(tmp_path / "b", board, board.experts["chip"])
 
 
-def test_a_folder_of_a_users_own_may_be_called_ground_truth(tmp_path: Path, board: Rules) -> None:
+def test_a_folder_of_a_users_own_may_be_called_ground_truth(tmp_path, board):
     make(tmp_path, "R0402/ground truth/1.png", "R0402/good/2.png")
     found = finding.labelled(tmp_path, board.components, ())
     assert [(one.component, one.label) for one in found] == [("R0402", "good"), ("R0402", "ground truth")]
@@ -167,7 +165,7 @@ def test_a_folder_of_a_users_own_may_be_called_ground_truth(tmp_path: Path, boar
         finding.labelled(tmp_path, board.components, ())
 
 
-def test_a_bad_part_is_never_taken_for_a_good_one(tmp_path: Path, board: Rules) -> None:
+def test_a_bad_part_is_never_taken_for_a_good_one(tmp_path, board):
     make(tmp_path, "U3/good/1.png", "U3/odd/2.png", "U3/rejects/3.png", "R0402/4.png")
     expert = board.experts["strange"]
     read = learned(tmp_path, board, expert, good_only=True)
@@ -181,7 +179,7 @@ def test_a_bad_part_is_never_taken_for_a_good_one(tmp_path: Path, board: Rules) 
         learned(tmp_path, board, expert, good_only=True)
 
 
-def test_layouts_without_components_stay_as_they_were(tmp_path: Path, board: Rules) -> None:
+def test_layouts_without_components_stay_as_they_were(tmp_path, board):
     sorting = rules_of(
         Path("s.yaml"),
         b"board: s\nexperts: {e: {kind: resnet18, labels: [ok, R0402], input: 64, reject: [ok]}}\n"
@@ -206,7 +204,7 @@ def test_layouts_without_components_stay_as_they_were(tmp_path: Path, board: Rul
         *("ok_front", "board_ok", "OKimages", "良品画像"),
     ],
 )
-def test_a_folder_that_nobody_has_sorted_is_neither_good_nor_bad(tmp_path: Path, board: Rules, folder: str) -> None:
+def test_a_folder_that_nobody_has_sorted_is_neither_good_nor_bad(tmp_path, board, folder):
     make(tmp_path, "U3/good/1.png", f"U3/{folder}/2.png")
     for refusing in (
         lambda: labelled.find(tmp_path, board.experts, board.components),
@@ -218,7 +216,7 @@ def test_a_folder_that_nobody_has_sorted_is_neither_good_nor_bad(tmp_path: Path,
         assert f"U3/{folder}" in str(refused.value)
 
 
-def test_folders_that_differ_in_case_alone_are_not_two_labels(tmp_path: Path) -> None:
+def test_folders_that_differ_in_case_alone_are_not_two_labels(tmp_path):
     make(tmp_path, "U3/good/1.png", "U3/Good/2.png", "U4/good/5.png", "U4/scratch/3.png", "U3/Scratch/3.png")
     board_command.look(tmp_path)
     make(tmp_path, "U3/scratch/4.png")
@@ -226,7 +224,7 @@ def test_folders_that_differ_in_case_alone_are_not_two_labels(tmp_path: Path) ->
         board_command.look(tmp_path)
 
 
-def test_numbers_and_versions_are_labels_of_their_own(tmp_path: Path) -> None:
+def test_numbers_and_versions_are_labels_of_their_own(tmp_path):
     named = ["good", "4.7k", "47k", "v1.1", "v11"]
     make(tmp_path, *(f"U3/{label}/{number}.png" for number, label in enumerate(named)))
     board_command.look(tmp_path)
@@ -241,12 +239,12 @@ def test_numbers_and_versions_are_labels_of_their_own(tmp_path: Path) -> None:
         *(("not ok, front", "odd"), ("Nicht i.O.", "odd"), ("non conforme", "odd"), ("불량", "odd"), ("NG品", "odd")),
     ],
 )
-def test_folders_as_people_call_them(tmp_path: Path, board: Rules, folder: str, label: str) -> None:
+def test_folders_as_people_call_them(tmp_path, board, folder, label):
     make(tmp_path, f"U3/{folder}/1.png")
     assert truths(tmp_path, board) == [(f"U3/{folder}/1.png", "strange", label)]
 
 
-def test_a_folder_none_is_good_only_where_rules_say_that_none_passes(tmp_path: Path, board: Rules) -> None:
+def test_a_folder_none_is_good_only_where_rules_say_that_none_passes(tmp_path, board):
     make(tmp_path, "U3/good/1.png", "U3/none/2.png")
     expert = board.experts["strange"]
     assert set(learned(tmp_path, board, expert, good_only=True).values()) == {"good"}

@@ -3,7 +3,6 @@
 import re
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 from placed import parse_file, parse_placements, read_file, read_placements
@@ -16,7 +15,7 @@ from coe.bring.parts.naming import Names
 from coe.bring.parts.placements import Placement
 from coe.errors import ConfigError
 
-FILES: dict[str, tuple[str, str]] = {
+FILES = {
     "column of units.csv": ("", "Ref,X,Y,Rot,Side,Unit\nR1,12.7,-3.5,90,top,mm\nU2,30,4,315,bottom,mm\n"),
     "column of units of symbols.csv": ("mm", "Ref,X,Y,Rot,Side,Unit\nR1,12.7,-3.5,90,top,1\nU2,30,4,315,bottom,A\n"),
     "inches in short.csv": ("", "Ref,X (in.),Y (in.),Rot,Side\nR1,.5,-.137795,90,top\nU2,1.181102,.15748,315,bottom\n"),
@@ -228,13 +227,13 @@ FILES: dict[str, tuple[str, str]] = {
 TWO = {"R1": (12.7, -3.5, 90.0, Side.TOP), "U2": (30.0, 4.0, 315.0, Side.BOTTOM)}
 
 
-def written(folder: Path, name: str, text: str) -> Path:
+def written(folder, name, text):
     (path := folder / name).write_text(text, encoding="utf-8")
     return path
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_is_read_as_its_program_writes_it(name: str, tmp_path: Path) -> None:
+def test_a_file_is_read_as_its_program_writes_it(name, tmp_path):
     units, text = FILES[name]
     places = read_placements(written(tmp_path, name, text), units=units)
     assert [place.refdes for place in places] == list(TWO)
@@ -259,7 +258,7 @@ def test_a_file_is_read_as_its_program_writes_it(name: str, tmp_path: Path) -> N
         ("utf-32", "Ref,X,Y,Rot,Side"),
     ],
 )
-def test_what_is_no_utf8_is_read_by_its_columns(encoding: str, header: str, tmp_path: Path) -> None:
+def test_what_is_no_utf8_is_read_by_its_columns(encoding, header, tmp_path):
     path = tmp_path / "pnp.csv"
     path.write_bytes(f"{header}\nR1,12.7,-3.5,90,T\n".encode(encoding))
     (place,) = read_placements(path, units="mm")
@@ -292,7 +291,7 @@ M02*
 """
 
 
-def test_a_component_layer_of_gerber_is_a_placement_file() -> None:
+def test_a_component_layer_of_gerber_is_a_placement_file():
     file = parse_file(Path("pnp_bottom.gbr"), GERBER.encode())
     told = [(round(one.x_mm, 2), round(one.y_mm, 2), one.rotation_deg, one.side) for one in file.placements]
     assert told == [(12.7, -3.5, 90, Side.BOTTOM), (30, 4, 315, Side.BOTTOM)]
@@ -331,7 +330,7 @@ KICAD_5 = """(kicad_pcb (version 4)
 @pytest.mark.parametrize(
     ("text", "more", "left_out"), [(KICAD_8, ["FID1"], ("C9", "C8", "C7", "C6")), (KICAD_5, [], ())]
 )
-def test_a_board_of_kicad_is_a_placement_file(text: str, more: list[str], left_out: tuple[str, ...]) -> None:
+def test_a_board_of_kicad_is_a_placement_file(text, more, left_out):
     file = parse_file(Path("b.kicad_pcb"), text.encode())
     told = [(place.refdes, place.x_mm, place.y_mm, place.rotation_deg, place.side) for place in file.placements]
     assert told[:2] == [("R1", 12.7, -3.5, 90, Side.TOP), ("U2", 30, 4, 315, Side.BOTTOM)]
@@ -366,7 +365,7 @@ EAGLE_9 = """<?xml version="1.0" encoding="utf-8"?>
 </elements></board></drawing></eagle>"""
 
 
-def test_a_board_of_eagle_is_a_placement_file() -> None:
+def test_a_board_of_eagle_is_a_placement_file():
     file = parse_file(Path("b.brd"), EAGLE_9.encode())
     told = [(place.refdes, place.x_mm, place.y_mm, place.rotation_deg, place.side) for place in file.placements]
     assert told == [("R1", 12.7, -3.5, 90, Side.TOP), ("U2", 30, 4, 90, Side.BOTTOM)]
@@ -398,7 +397,7 @@ IPC_2581 = """<?xml version = "1.0"?><IPC-2581 revision="C" xmlns="http://webstd
 </Step></CadData></Ecad></IPC-2581>"""
 
 
-def test_components_of_ipc_2581_lie_where_their_packages_are_picked_up() -> None:
+def test_components_of_ipc_2581_lie_where_their_packages_are_picked_up():
     file = parse_file(Path("b.xml"), IPC_2581.encode())
     told = [(place.refdes, place.value, round(place.x_mm, 2), round(place.y_mm, 2)) for place in file.placements]
     assert told == [
@@ -432,13 +431,13 @@ def test_components_of_ipc_2581_lie_where_their_packages_are_picked_up() -> None
         ("Component", "LayerFeature", "no components"),
     ],
 )
-def test_an_ipc_2581_file_that_cannot_be_used_is_one_sentence(known: str, wrong: str, told: str) -> None:
+def test_an_ipc_2581_file_that_cannot_be_used_is_one_sentence(known, wrong, told):
     with pytest.raises(ConfigError, match=told):
         parse_file(Path("b.xml"), IPC_2581.replace(known, wrong).encode())
 
 
 @pytest.mark.parametrize(("board", "parts"), [(IPC_2581, {"R1": "10k", "U2": "F"}), (EAGLE_9, {"R1": "10k"})])
-def test_a_board_is_a_bom_too_and_may_be_in_utf_16(board: str, parts: dict[str, str]) -> None:
+def test_a_board_is_a_bom_too_and_may_be_in_utf_16(board, parts):
     board = re.sub(r"<\?xml [^>]*\?>", '<?xml version="1.0" encoding="UTF-16"?>', board)
     of_board = parse_file(Path("b.xml"), board.encode("utf-16"))
     for encoding in ("utf-16", "utf-16-be"):
@@ -447,19 +446,19 @@ def test_a_board_is_a_bom_too_and_may_be_in_utf_16(board: str, parts: dict[str, 
         assert {name for name, part in bom.items() if part.is_fitted} == {one.refdes for one in of_board.placements}
 
 
-def test_of_two_names_that_say_the_same_none_is_guessed() -> None:
+def test_of_two_names_that_say_the_same_none_is_guessed():
     for header in ("Ref,Board X,Board Y,Comp X,Comp Y,Rot", "Ref,X,Y,Board Angle,Part Angle"):
         with pytest.raises(ConfigError):
             parse_file(Path("a-top.csv"), f"{header}\nR1,1,2,3,90\n".encode(), "mm")
 
 
-def test_a_column_called_name_may_hold_the_designators() -> None:
+def test_a_column_called_name_may_hold_the_designators():
     text = "Component ID,Name,X,Y,Rot\nRES-10K,R1,1,2,90\nRES-20K,R2,3,4,90\n"
     with pytest.raises(ConfigError, match="'Name'"):
         parse_file(Path("a-top.csv"), text.encode(), "mm")
 
 
-def test_words_in_chinese_are_read_below_names_in_english() -> None:
+def test_words_in_chinese_are_read_below_names_in_english():
     text = "Ref,X,Y,Rot,Side,Note\nR1,12.7,-3.5,90,T,贴片\nR9,1,2,0,T,不贴\n"
     file = parse_file(Path("a.csv"), text.encode("gb18030"), "mm")
     assert ([place.refdes for place in file.placements], file.not_placed) == (["R1"], ("R9",))
@@ -467,7 +466,7 @@ def test_words_in_chinese_are_read_below_names_in_english() -> None:
     assert parse_file(Path("a.csv"), text.encode("cp1252"), "mm").unused == ("Gr\u00f6\u00dfe",)
 
 
-def test_a_file_of_fusion_without_a_header_may_have_commas(tmp_path: Path) -> None:
+def test_a_file_of_fusion_without_a_header_may_have_commas(tmp_path):
     path = written(tmp_path, "board-front.csv", "R1,12.70,-3.50,90,10k,R0402\nC1,1.0,2.0,0,100n,C0603\n")
     places = read_placements(path, "mm", Answers(order=("refdes", "x", "y", "rotation", "value", "package")))
     assert [(place.refdes, place.x_mm, place.value, place.side) for place in places] == [
@@ -486,13 +485,12 @@ BOARD_XML = (
 )
 
 
-def test_what_a_machine_does_not_place_is_no_part_to_inspect(tmp_path: Path) -> None:
+def test_what_a_machine_does_not_place_is_no_part_to_inspect(tmp_path):
     file = read_file(written(tmp_path, "board.xml", BOARD_XML))
     assert (file.not_placed, [place.refdes for place in file.placements]) == (("R9",), ["R1", "F1"])
     assert [place.is_fiducial for place in file.placements] == [False, True]
     parts = convert(tmp_path / "board.xml", None, Answers()).parts
     assert [(part.refdes, part.component) for part in parts] == [("R1", "R"), ("F1", "")]
-
     table = "Designator,X,Y,Rotation,Side,Populate,Type\nR1,1,2,0,1,1,SMT\nR2,1,2,0,1,0,SMT\nF1,3,2,0,1,1,Fiducial\n"
     file = read_file(written(tmp_path, "a.csv", table), units="mm")
     assert (file.not_placed, [place.is_fiducial for place in file.placements]) == (("R2",), [False, True])
@@ -521,7 +519,7 @@ def test_what_a_machine_does_not_place_is_no_part_to_inspect(tmp_path: Path) -> 
         *(("Qty", "1", "0 pcs"), ("Mounted", "SMD", "NP"), ("Place", "yes", "no"), ("Is Fitted", "yes", "no")),
     ],
 )
-def test_a_row_leaves_its_part_out_by_a_column_or_by_a_word(column: str, there: str, absent: str) -> None:
+def test_a_row_leaves_its_part_out_by_a_column_or_by_a_word(column, there, absent):
     text = f"Ref,X,Y,Rot,Side,{column}\nR1,1,2,0,top,{there}\nR9,3,4,0,top,{absent}\n"
     file = parse_file(Path("a.csv"), text.encode(), "mm")
     assert ([place.refdes for place in file.placements], file.not_placed) == (["R1"], ("R9",))
@@ -542,16 +540,14 @@ def test_a_row_leaves_its_part_out_by_a_column_or_by_a_word(column: str, there: 
         ("Mount", ("yes", "", "SMD"), "4", 0),
     ],
 )
-def test_words_that_do_not_say_whether_a_part_is_there_are_told_at_once(
-    column: str, words: tuple[str, ...], asked: str, notes: int
-) -> None:
+def test_words_that_do_not_say_whether_a_part_is_there_are_told_at_once(column, words, asked, notes):
     rows = "".join(f"R{at},1,{at},0,top,{word}\n" for at, word in enumerate(words))
     raw = f"Ref,X(mm),Y(mm),Rot,Side,{column}\n{rows}".encode()
     with pytest.raises(ConfigError, match=f":{asked}") if asked else nullcontext():
         assert len(parse_file(Path("a.csv"), raw).notes) == notes
 
 
-def test_a_word_in_any_column_between_spaces_leaves_a_part_out_or_is_asked_about() -> None:
+def test_a_word_in_any_column_between_spaces_leaves_a_part_out_or_is_asked_about():
     head = "Designator Comment Layer    Center-X(mm) Center-Y(mm) Rotation Description\n"
     text = f"{head}R1         10k     TopLayer 1.5          2.5          0        usual\n"
     other = text.splitlines()[1].replace("R1", "R9").replace("usual", "DNP")
@@ -590,7 +586,7 @@ def test_a_word_in_any_column_between_spaces_leaves_a_part_out_or_is_asked_about
         ),
     ],
 )
-def test_what_may_be_a_part_or_say_something_of_parts_is_not_passed_over(text: str, told: str) -> None:
+def test_what_may_be_a_part_or_say_something_of_parts_is_not_passed_over(text, told):
     with pytest.raises(ConfigError, match=told):
         parse_file(Path("a-top.csv"), text.encode())
 
@@ -604,12 +600,12 @@ def test_what_may_be_a_part_or_say_something_of_parts_is_not_passed_over(text: s
         "Ref RefX RefY Rot X(mm) Y(mm)\nR1  7    7    0   1     2\nR2  7    7    0   3     4\n",
     ],
 )
-def test_a_word_that_heads_no_part_or_is_of_something_else_says_nothing_of_parts(text: str) -> None:
+def test_a_word_that_heads_no_part_or_is_of_something_else_says_nothing_of_parts(text):
     read = parse_placements(Path("a-top.csv"), text.encode())
     assert [(one.refdes, one.x_mm, one.side) for one in read] == [("R1", 1.0, Side.TOP), ("R2", 3.0, Side.TOP)]
 
 
-def test_sym_mirror_in_one_word_says_the_side() -> None:
+def test_sym_mirror_in_one_word_says_the_side():
     raw = b"RefDes,SymX,SymY,SymRotate,SymMirror\nR1,1,2,0,1\nR2,3,4,0,1\n"
     assert {one.side for one in parse_placements(Path("a.csv"), raw, "mm")} == {Side.BOTTOM}
 
@@ -623,7 +619,7 @@ R4    12.7    -3.5   90     top     MAX232 (TI) SO 8
 """
 
 
-def test_texts_with_blanks_behind_the_numbers_are_told_apart_by_their_places() -> None:
+def test_texts_with_blanks_behind_the_numbers_are_told_apart_by_their_places():
     rows = BLANKS.splitlines(keepends=True)
     read = parse_placements(Path("a.txt"), "".join(rows[:4]).encode(), "mm")
     texts = [(place.value, place.package) for place in read]
@@ -635,7 +631,7 @@ def test_texts_with_blanks_behind_the_numbers_are_told_apart_by_their_places() -
             parse_placements(Path("a.txt"), text.encode(), "mm")
 
 
-def test_packages_that_begin_before_their_name_in_all_rows_are_told_from_values() -> None:
+def test_packages_that_begin_before_their_name_in_all_rows_are_told_from_values():
     # KiCad 4 begins them four signs before its name Package, and fills values and packages up to 16 signs.
     values = {"C1": "100u", "C2": "", "C3": "100n 16V", "C4": "ABCDEFGHIJKLMNOP", "C5": "ABCDEFGHIJKLMNOPQ"}
     rows = "".join(
@@ -649,23 +645,23 @@ def test_packages_that_begin_before_their_name_in_all_rows_are_told_from_values(
     assert {part.package for part in parts.values()} == {"Capacitors_SMD:c"}
 
 
-def test_a_place_between_spaces_may_have_no_name() -> None:
+def test_a_place_between_spaces_may_have_no_name():
     text = "# Ref     Val       PosX(mm)  PosY      Rot  Side\n                    1.0       2.0       0.0  top\n"
     places = parse_placements(Path("a.pos"), f"{text}R1        10k       3.0       4.0       0.0  top\n".encode())
     assert [(place.refdes, place.x_mm, place.value) for place in places] == [("", 1.0, ""), ("R1", 3.0, "10k")]
 
 
-def test_a_word_behind_the_last_of_columns_between_spaces_is_refused() -> None:
+def test_a_word_behind_the_last_of_columns_between_spaces_is_refused():
     with pytest.raises(ConfigError, match=r"a-top\.txt:2"):
         parse_placements(Path("a-top.txt"), b"Ref    X      Y      Rot\nR1     1.0    2.0    90   x\n", "mm")
 
 
-def test_four_digits_before_a_comma_are_no_thousands() -> None:
+def test_four_digits_before_a_comma_are_no_thousands():
     raw = b"Ref;X;Y;Rot;Side\nR1;5052,953;137,795;90;top\nR2;137,795;137,795;0;top\n"
     assert [round(one.x_mm, 1) for one in parse_placements(Path("a.csv"), raw, "mil")] == [128.3, 3.5]
 
 
-def test_the_parts_of_a_charmhigh_are_read_among_its_tables_without_those_it_skips() -> None:
+def test_the_parts_of_a_charmhigh_are_read_among_its_tables_without_those_it_skips():
     # The cell Skip is a sum of bits; the lowest skips, the others are of vision and vacuum.
     text = (
         "FILE,a.dpv\nTable,No.,ID,DeltX,DeltY,FeedRates,Note\nStation,0,1,0,0,4,10k\n\n"
@@ -691,11 +687,11 @@ def test_the_parts_of_a_charmhigh_are_read_among_its_tables_without_those_it_ski
         "Angles (CCW = counter  clockwise)\nRef,X (\u2033),Y (\u2033),Rot,Side\nR1,1,2,90,top\nR2,1,3,0,top\n",
     ],
 )
-def test_what_is_no_fault_is_not_asked_about(text: str) -> None:
+def test_what_is_no_fault_is_not_asked_about(text):
     assert len(parse_file(Path("a.csv"), text.encode()).placements) == 2
 
 
-FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+FORMS = {
     "columns": ("who,east,north,spin,Side\nR1,12.7,-3.5,90,top\n", {"columns": {"refdes": "who", "x": "east"}}),
     "sides": ("Ref,X,Y,Rot,Side\nR1,12.7,-3.5,90,LS\n", {"sides": {"ls": "top"}}),
     "decimal": ('Ref,X,Y,Rot,Side\nR1,"12,700","-3,500",90,top\n', {"decimal": "comma"}),
@@ -707,7 +703,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_recipe_says_what_a_file_does_not(name: str) -> None:
+def test_a_recipe_says_what_a_file_does_not(name):
     text, said = FORMS[name]
     if name == "columns":
         said = {"columns": {**said["columns"], "y": "north", "rotation": "spin"}}
@@ -716,7 +712,7 @@ def test_a_recipe_says_what_a_file_does_not(name: str) -> None:
     assert (place.rotation_deg, place.side) == (90.0, Side.TOP)
 
 
-def test_a_person_says_side_and_rotation_that_no_column_tells() -> None:
+def test_a_person_says_side_and_rotation_that_no_column_tells():
     raw, path = b"Ref,X,Y,Val\nR1,1,2,1k\n", Path("bottom.csv")
     for form in (Answers(), Answers(side=Side.TOP)):
         with pytest.raises(ConfigError, match="rotation"):
@@ -728,12 +724,12 @@ def test_a_person_says_side_and_rotation_that_no_column_tells() -> None:
     assert (one.side, one.rotation_deg) == (Side.BOTTOM, 45.0), "what the file says counts"
 
 
-def test_entries_are_compared_once_for_each_kind_of_part(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_are_compared_once_for_each_kind_of_part(monkeypatch):
     parts = [Placement(f"R{n}", n, 2, 0, Side.TOP, package="P", value=f"{n % 4}k") for n in range(40)]
     entries = [{"package": "P", "value": f"{kind}k", "refdes": "R*", "component": f"R{kind}"} for kind in range(4)]
     compared, fits = [], NamedParts.fits
 
-    def counted(entry: NamedParts, *words: str) -> bool:
+    def counted(entry, *words):
         compared.append(entry)
         return fits(entry, *words)
 
@@ -743,7 +739,7 @@ def test_entries_are_compared_once_for_each_kind_of_part(monkeypatch: pytest.Mon
     assert len(compared) <= 2 * 40, "else 20,000 parts and 300 entries take seconds"
 
 
-def test_a_column_that_is_not_there_is_refused_by_its_name() -> None:
+def test_a_column_that_is_not_there_is_refused_by_its_name():
     form = Answers(columns={"x": "east"})
     with pytest.raises(ConfigError, match="east"):
         parse_placements(Path("a.csv"), b"Ref,X,Y,Rot,Side\nR1,1,2,0,top\n", "mm", form)
@@ -757,7 +753,7 @@ def test_a_column_that_is_not_there_is_refused_by_its_name() -> None:
         *(("1.00", "2.00"), ("1.5708", "1.5708,top\nR3,5,6,0.5236"), ("0", "450"), ("450", "900")),
     ],
 )
-def test_angles_in_parts_of_a_degree_or_in_quarter_turns_are_refused(turns: tuple[str, str]) -> None:
+def test_angles_in_parts_of_a_degree_or_in_quarter_turns_are_refused(turns):
     text = "Ref,X,Y,Rot,Side\nR1,1,2,{},top\nR2,3,4,{},top\n".format(*turns)
     with pytest.raises(ConfigError, match="in degrees"):
         parse_placements(Path("x.csv"), text.encode(), "mm")
@@ -777,13 +773,13 @@ def test_angles_in_parts_of_a_degree_or_in_quarter_turns_are_refused(turns: tupl
         ("1.5", "3"),
     ],
 )
-def test_angles_of_any_turn_are_degrees(turns: tuple[str, str]) -> None:
+def test_angles_of_any_turn_are_degrees(turns):
     text = "Ref,X,Y,Rot,Side\nR1,1,2,{},top\nR2,3,4,{},top\n".format(*turns)
     read = parse_placements(Path("x.csv"), text.encode(), "mm")
     assert [one.rotation_deg for one in read] == [float(turn) % 360 for turn in turns]
 
 
-def test_a_file_or_a_person_says_what_small_angles_count() -> None:
+def test_a_file_or_a_person_says_what_small_angles_count():
     raw = "Ref,X,Y,{},Side\nR1,1,2,{},top\nR2,3,4,{},top\n"
     degrees, quarters = Answers(angles="degrees"), Answers(angles="quarters")
     for name, cells, form, turns in (
@@ -812,32 +808,32 @@ def test_a_file_or_a_person_says_what_small_angles_count() -> None:
     ],
     ids=["spaces", "apostrophes", "between spaces"],
 )
-def test_thousands_are_read_with_spaces_and_apostrophes(text: str) -> None:
+def test_thousands_are_read_with_spaces_and_apostrophes(text):
     (one,) = parse_placements(Path("x.csv"), text.encode(), "um")
     assert (one.x_mm, one.y_mm, one.rotation_deg) == (pytest.approx(3.2345), pytest.approx(-1000), 90)
 
 
 @pytest.mark.parametrize("said", ["in this file are from a corner", "in the CAD system", "in in-house form"])
-def test_a_sentence_about_coordinates_states_no_unit(said: str) -> None:
+def test_a_sentence_about_coordinates_states_no_unit(said):
     text = f"# Coordinates {said}\nRef,X,Y,Rot,Side\nR1,1,2,90,top\n"
     assert parse_placements(Path("x.csv"), text.encode(), "mm")[0].x_mm == 1
 
 
 @pytest.mark.parametrize("cell", ["1.5 100", "1 23", "1234 567", "1 234 56"])
-def test_two_numbers_in_a_cell_are_no_thousands(cell: str) -> None:
+def test_two_numbers_in_a_cell_are_no_thousands(cell):
     with pytest.raises(ConfigError, match="not a number"):
         parse_placements(Path("x.csv"), f"Ref,X,Y,Rot,Side\nR1,{cell},2,0,top\n".encode(), "um")
 
 
 @pytest.mark.parametrize(("cells", "is_refused"), [("100 200,5", True), ("1 200,1500", True), ("1 200,2 300", False)])
-def test_a_number_with_a_space_as_no_other_has_is_asked_about(cells: str, is_refused: bool) -> None:
+def test_a_number_with_a_space_as_no_other_has_is_asked_about(cells, is_refused):
     raw = f"Ref,X,Y,Rot,Side\nR1,{cells},0,top\n".encode()
     with pytest.raises(ConfigError, match="two") if is_refused else nullcontext():
         parse_placements(Path("x.csv"), raw, "um")
 
 
 @pytest.mark.parametrize("unit", ["", "mm"])
-def test_a_column_of_several_units_is_refused(unit: str) -> None:
+def test_a_column_of_several_units_is_refused(unit):
     raw = b"Ref,X,Y,Rot,Side,Unit\nR1,10,20,90,top,mm\nR2,1000,2000,90,top,mil\n"
     with pytest.raises(ConfigError, match="'mil'"):
         parse_placements(Path("x.csv"), raw, unit)
@@ -864,14 +860,14 @@ OTHER_FILES = {
 
 
 @pytest.mark.parametrize("what", OTHER_FILES)
-def test_a_file_that_is_no_list_is_named_with_the_way_out(what: str) -> None:
+def test_a_file_that_is_no_list_is_named_with_the_way_out(what):
     with pytest.raises(ConfigError, match=f"{what}.* as CSV"):
         parse_placements(Path("x"), OTHER_FILES[what], "mm")
     with pytest.raises(ConfigError, match=f"{what}.* as CSV"):
         parse_bom(Path("x"), OTHER_FILES[what])
 
 
-def test_a_row_with_some_cells_in_quotes_is_divided_at_its_separators() -> None:
+def test_a_row_with_some_cells_in_quotes_is_divided_at_its_separators():
     text = 'Ref,X,Y,Layer,Rot,Package,Val\n"C1","1mm","2mm","Top",90,"","47u"\n"R1","3mm","4mm","Top",0,"","10"\n'
     read = parse_placements(Path("x.csv"), text.encode(), "")
     assert [(one.rotation_deg, one.side, one.value) for one in read] == [(90, Side.TOP, "47u"), (0, Side.TOP, "10")]

@@ -6,7 +6,6 @@ import zipfile
 import zlib
 from datetime import datetime
 from io import BytesIO
-from pathlib import Path
 
 import openpyxl
 import pytest
@@ -15,7 +14,7 @@ from placed import read_file
 from coe.board.parts_list import Side
 from coe.bring.parts import sheet_reader
 from coe.bring.parts.converting import read_bom
-from coe.bring.parts.sheet_reader import Sheet, sheets_of
+from coe.bring.parts.sheet_reader import sheets_of
 from coe.errors import ConfigError
 
 XLS = (
@@ -37,7 +36,7 @@ MANIFEST = "urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"
 HEAD = ("Ref", "X (mm)", "Y (mm)", "Rot", "Side", "Value")
 
 
-def cell(value: object, style: str = "") -> str:
+def cell(value, style=""):
     kind = "string" if isinstance(value, str) else "float"
     number = "" if isinstance(value, str) else f' office:value="{value}"'
     shown = str(value).replace(".", ",").replace("  ", ' <text:s text:c="1"/>')
@@ -49,11 +48,11 @@ def cell(value: object, style: str = "") -> str:
     )
 
 
-def row(*values: object, said: str = "", style: str = "") -> str:
+def row(*values, said="", style=""):
     return f"<table:table-row {said}>{''.join(cell(value, style) for value in values)}</table:table-row>"
 
 
-def ods(path: Path, *rows: str) -> Path:
+def ods(path, *rows):
     line = '<style:text-properties style:text-line-through-style="solid"/>'
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("mimetype", MIMETYPE)
@@ -69,12 +68,12 @@ def ods(path: Path, *rows: str) -> Path:
     return path
 
 
-def cells_of(sheet: Sheet) -> dict[tuple[int, int], str]:
+def cells_of(sheet):
     """Return the texts of a sheet by row and the number of their column among those with one."""
     return {(row, at): text for row, cells in sheet.rows for at, text in enumerate(cells, 1) if text}
 
 
-def test_an_xls_is_read_and_it_is_told_that_its_formats_are_not(tmp_path: Path) -> None:
+def test_an_xls_is_read_and_it_is_told_that_its_formats_are_not(tmp_path):
     (path := tmp_path / "a.xls").write_bytes(zlib.decompress(base64.b85decode(XLS)))
     file = read_file(path)
     assert any("struck out" in note for note in file.notes)
@@ -83,7 +82,7 @@ def test_an_xls_is_read_and_it_is_told_that_its_formats_are_not(tmp_path: Path) 
     assert [cells[at] for at in ((2, 2), (3, 6), (10_000, 7))] == ["12.7", "0.1", "note"]
 
 
-def test_an_ods_is_read_with_its_digits_and_what_is_hidden(tmp_path: Path) -> None:
+def test_an_ods_is_read_with_its_digits_and_what_is_hidden(tmp_path):
     far = '<table:table-row table:number-rows-repeated="1048000"><table:table-cell/></table:table-row>'
     columns = '<table:table-column/><table:table-column table:visibility="collapse"/>'
     hidden = row("U2", 30, 4, 315, "bottom", "E  2", said='table:visibility="filter"')
@@ -96,7 +95,7 @@ def test_an_ods_is_read_with_its_digits_and_what_is_hidden(tmp_path: Path) -> No
     assert [("hidden" in note, "struck" in note) for note in file.notes] == [(True, True)]
 
 
-def test_the_sheets_of_an_ods_are_read_each(tmp_path: Path) -> None:
+def test_the_sheets_of_an_ods_are_read_each(tmp_path):
     empty = f"<table:table-row>{'<table:table-cell/>' * 1000}</table:table-row>" * 50
     further = '</table:table><table:table table:name="more">'
     one, other = sheets_of(ods(tmp_path / "a.ods", row(*HEAD), empty, row("R1"), further, row("R2")).read_bytes())
@@ -120,7 +119,7 @@ MANY = (
         "<table:table-row>",
     ],
 )
-def test_a_spreadsheet_that_cannot_be_read_is_one_sentence(raw: bytes | str, tmp_path: Path) -> None:
+def test_a_spreadsheet_that_cannot_be_read_is_one_sentence(raw, tmp_path):
     path = tmp_path / "a"
     if isinstance(raw, bytes):
         path.write_bytes(raw)
@@ -131,7 +130,7 @@ def test_a_spreadsheet_that_cannot_be_read_is_one_sentence(raw: bytes | str, tmp
             read(path)
 
 
-def test_a_spreadsheet_behind_a_password_says_so(tmp_path: Path) -> None:
+def test_a_spreadsheet_behind_a_password_says_so(tmp_path):
     paths = [tmp_path / "a.xlsx", ods(tmp_path / "a.ods")]
     paths[0].write_bytes(OLE + "EncryptedPackage".encode("utf-16-le") + bytes(600))
     with zipfile.ZipFile(paths[1], "w") as file:
@@ -142,13 +141,13 @@ def test_a_spreadsheet_behind_a_password_says_so(tmp_path: Path) -> None:
             read_file(path)
 
 
-def test_a_row_that_repeats_a_name_is_no_part(tmp_path: Path) -> None:
+def test_a_row_that_repeats_a_name_is_no_part(tmp_path):
     names = ("Qty", "Designator", "Comment")
     parts = read_bom(ods(tmp_path / "a.ods", row(*names), row("Quantity", *names[1:]), row(2, "R1, R2", "10k")))
     assert [*parts] == ["R1", "R2"]
 
 
-def book(path: Path, rows: str, *, strings: str = "", dimension: str = "") -> Path:
+def book(path, rows, *, strings="", dimension=""):
     """Write an .xlsx whose one sheet holds a table of one part, and `rows` below it."""
     made, raw = openpyxl.Workbook(), BytesIO()
     for one in (HEAD, ("R1", 1, 2, 0, "top", "10k")):
@@ -162,7 +161,7 @@ def book(path: Path, rows: str, *, strings: str = "", dimension: str = "") -> Pa
     return path
 
 
-def test_values_are_read_as_excel_shows_them(tmp_path: Path) -> None:
+def test_values_are_read_as_excel_shows_them(tmp_path):
     made = openpyxl.Workbook()
     shown = {
         "0603": "0603",  # a number that is kept as text
@@ -187,7 +186,7 @@ def test_values_are_read_as_excel_shows_them(tmp_path: Path) -> None:
     assert (none.rows, out.rows, out.is_hidden) == ([], [(3, ["1"])], True)
 
 
-def test_signs_of_no_width_are_no_part_of_a_cell(tmp_path: Path) -> None:
+def test_signs_of_no_width_are_no_part_of_a_cell(tmp_path):
     made = openpyxl.Workbook()
     for one in (HEAD, ("R\u200b1", 1, 2, 0, "top", "10k\ufeff"), ("\u200b",)):
         made.worksheets[0].append(one)
@@ -198,7 +197,7 @@ def test_signs_of_no_width_are_no_part_of_a_cell(tmp_path: Path) -> None:
 EMPTY = "".join(f'<row r="{row}" spans="1:6" ht="15" customHeight="1"/>' for row in range(3, 250_000))
 
 
-def test_many_empty_rows_with_formats_cost_little(tmp_path: Path) -> None:
+def test_many_empty_rows_with_formats_cost_little(tmp_path):
     path = book(tmp_path / "a.xlsx", EMPTY)
     tracemalloc.start()
     file = read_file(path)
@@ -219,7 +218,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_spreadsheet_that_is_made_to_fill_the_memory_is_one_sentence(name: str, tmp_path: Path) -> None:
+def test_a_spreadsheet_that_is_made_to_fill_the_memory_is_one_sentence(name, tmp_path):
     rows, strings = BOMBS[name]
     path = book(tmp_path / "a.xlsx", rows, strings=strings)
     with pytest.raises(ConfigError, match=r"a\.xlsx: .*as CSV"):
@@ -227,9 +226,7 @@ def test_a_spreadsheet_that_is_made_to_fill_the_memory_is_one_sentence(name: str
 
 
 @pytest.mark.parametrize("limit", ["MOST_UNPACKED", "MOST_CELLS", "MOST_SIGNS"])
-def test_a_spreadsheet_with_more_than_real_ones_have_is_refused(
-    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_spreadsheet_with_more_than_real_ones_have_is_refused(limit, tmp_path, monkeypatch):
     raw = book(tmp_path / "a.xlsx", "").read_bytes()
     assert sheets_of(raw)
     monkeypatch.setattr(sheet_reader, limit, 11)
@@ -237,6 +234,6 @@ def test_a_spreadsheet_with_more_than_real_ones_have_is_refused(
         sheets_of(raw)
 
 
-def test_what_a_sheet_says_of_its_size_does_not_count(tmp_path: Path) -> None:
+def test_what_a_sheet_says_of_its_size_does_not_count(tmp_path):
     path = book(tmp_path / "a.xlsx", "", dimension="A1:XFD1048576")
     assert [place.refdes for place in read_file(path).placements] == ["R1"]
