@@ -186,7 +186,6 @@ def _fault(experts: Mapping[str, Expert], expert: str, label: str) -> str:
 
 def _of_data_set(root: Path, expert: Expert, board: Rules | None, components: Collection[str]) -> Iterator[Photograph]:
     inside = [path.name for path in root.iterdir() if not path.name.startswith(".")]
-    finding.expect_no_masks(root, inside)
     if others := sorted(name for name in inside if (root / name).is_dir() and name not in _PARTS):
         raise ConfigError(f"'{root}' has 'train', and beside it {others}; only 'val' and 'test' may stand there")
     if len(several := [name for name in inside if name in TO_CHOOSE]) > 1:

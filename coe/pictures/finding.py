@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -305,7 +305,7 @@ def labelled(root: Path, components: Collection[str] = (), labels: Collection[st
     Raises ConfigError for masks, and with whatever is no picture, or not for what its name says; OSError.
     """
     found = photographs_in(root, components, labels)
-    expect_no_masks(root, _may_hold_masks(one.path.relative_to(root) for one in found))
+    _expect_no_masks(root, [one.path.relative_to(root) for one in found])
     odd = "is not called a picture; rename it to .png or .jpg"
     why = {one.path: one.error or ("" if one.path.suffix.lower() in EXTENSIONS else odd) for one in found}
     if faults := [
@@ -335,21 +335,17 @@ def of_components(root: Path) -> list[Photograph]:
     return found
 
 
-def expect_no_masks(root: Path, folders: Iterable[str]) -> None:
-    """Raise ConfigError if one of some folders in `root` holds masks, as those of MVTec AD and its relatives do."""
-    if masks := sorted({name for name in folders if letters(PurePosixPath(name).name) == _MASKS}):
-        raise ConfigError(
-            f"{root}: '{masks[0]}' holds masks, as in MVTec AD, and no photographs; take it out, and put the folders "
-            "of 'train' and 'test' side by side, as <component>/good/<picture> and <component>/<defect>/<picture> "
-            "(`coe-experts boxes` makes boxes of masks)"
-        )
+def _expect_no_masks(root: Path, files: Sequence[Path]) -> None:
+    """Raise ConfigError if a folder in `root` holds masks, as those of MVTec AD and its relatives do.
 
-
-def _may_hold_masks(files: Iterable[Path]) -> set[str]:
-    """Return the folders that lie beside `train` or `test`, or hold what is called a mask; others are a user's own."""
-    masks, folders = set[Path](), set[Path]()
-    for file in files:
-        folders.update(file.parents)
-        if file.stem.endswith("_mask"):
-            masks.update(file.parents)
-    return {one.as_posix() for one in folders if one in masks or {one.parent / "train", one.parent / "test"} & folders}
+    It lies beside `train` or `test`, or holds what is called a mask; others are a user's own.
+    """
+    folders = {folder for file in files for folder in file.parents}
+    masks = {folder for file in files if file.stem.endswith("_mask") for folder in file.parents}
+    for folder in sorted(folder for folder in folders if letters(folder.name) == _MASKS):
+        if folder in masks or not folders.isdisjoint((folder.parent / "train", folder.parent / "test")):
+            raise ConfigError(
+                f"{root}: '{folder.as_posix()}' holds masks, as in MVTec AD, and no photographs; take it out, and put "
+                "the folders of 'train' and 'test' side by side, as <component>/good/<picture> and "
+                "<component>/<defect>/<picture> (`coe-experts boxes` makes boxes of masks)"
+            )
