@@ -159,21 +159,6 @@ def test_the_best_label_and_its_score_beside_four_probabilities_make_no_boxes(tm
     assert manifest(file).outputs == Outputs(name="y", layout="scores", activation="none")
 
 
-def test_six_probabilities_beside_the_best_label_are_no_boxes_that_were_chosen(tmp_path, call):
-    nodes = [
-        helper.make_node("Gather", ["means", "at"], ["six"], axis=1),
-        helper.make_node("Softmax", ["six"], ["y"], axis=1),
-        helper.make_node("ArgMax", ["y"], ["best"], axis=1, keepdims=0),
-    ]
-    file = classifier(tmp_path / "c.onnx", *nodes, outputs={"y": ["n", 6], "best": ["n"]})
-    model = onnx.load(str(file))
-    model.graph.initializer.append(numpy_helper.from_array(np.array([1, 0, 2, 0, 1, 2]), "at"))
-    model.graph.output[1].type.tensor_type.elem_type = TensorProto.INT64
-    onnx.save(model, str(file))
-    assert take(call, file, "--labels", "a,b,c,d,e,f", "--input", SIZE).status == 0
-    assert manifest(file).outputs == Outputs(name="y", layout="scores", activation="none")
-
-
 def test_a_box_of_a_label_beyond_the_last_is_an_error(tmp_path):
     file = detector(tmp_path / "d.onnx", *end_to_end(label=3))
     expert = Expert("x", "onnx", ("a", "b"), SIZE, "t/x", outputs=Outputs(name="output0", layout="end2end"))
