@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import io
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +21,12 @@ from apps.demo.render import COMPONENTS, render
 from coe.core import Verdict
 from coe.lab.past_boards import HistoryRows, Row
 from coe.serve import service_config as configs
-from coe.serve.clock import HOUR_US, SECOND_US, hour_of, now_us
+from coe.serve.clock import HOUR_US, SECOND_US, now_us
 from coe.serve.database import fault_log, recipe_versions
+from coe.serve.database.board_rows import GoodComponent, pack
 from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.findings import GoodComponent, pack
 from coe.serve.database.migration import expect_newest
-from coe.serve.database.tables import NewFault, Recipe, Tally
+from coe.serve.database.tables import NewFault, Recipe
 from coe.serve.enums import FaultKind, Outcome, Process
 from coe.serve.picture_folder import Pictures
 from coe.serve.recipe_content import RecipeContent
@@ -42,7 +41,7 @@ _LATE = 0.004
 
 
 def fill(database: Database, recipe: Recipe, wanted: argparse.Namespace, pictures: Pictures, end_us: int) -> None:
-    """Write boards with calls, answers and tallies that end at `end_us`, the newest with pictures; and a fault."""
+    """Write boards with calls and answers that end at `end_us`, the newest with pictures; and a fault."""
     writer = _Writer(np.random.default_rng(wanted.seed), recipe.id, pictures)
     step_us = round(wanted.hours * HOUR_US / max(1, wanted.boards))
     moments = [end_us - ENDS_US - (wanted.boards - 1 - number) * step_us for number in range(wanted.boards)]
@@ -94,7 +93,6 @@ class _Writer:
         if not is_pictured or (newest >= pictured // 2 and rng.random() < _SHARE_ANSWERED):
             for call in calls:
                 self._answer(call, moment_us + int(rng.integers(5, 300)) * SECOND_US, is_real=call in real)
-        self._tally(moment_us, calls, hour)
         self.rows.board(
             key,
             self._recipe_id,
@@ -134,20 +132,6 @@ class _Writer:
         if is_real:
             outcome = Outcome.CONFIRMED if self._rng.random() < 0.93 else Outcome.ACCEPTED
         self.rows.answer(call, outcome, moment_us, _OPERATORS[int(self._rng.integers(len(_OPERATORS)))])
-
-    def _tally(self, moment_us: int, calls: Sequence[Row], hour: int) -> None:
-        at_us = hour_of(moment_us)
-        for call in calls:
-            self._tally_of(at_us, call["component"], call["label"], 1, 1, call["score"])
-        for component, kind in COMPONENTS.items():
-            drift = 0.00012 * (hour % 400) if component.startswith("LED") else 0.0
-            good = kind.count - sum(call["component"] == component for call in calls)
-            self._tally_of(at_us, component, "ok", good, 0, 0.97 - drift + 0.01 * (hour % 3 - 1))
-
-    def _tally_of(self, at_us: int, component: str, label: str, findings: int, called: int, score: float) -> None:
-        expert = f"body-{component.lower()}"
-        key = (at_us, self._recipe_id, component, expert, label)
-        self.rows.tallies.append(Tally(*key, findings, called, findings * score))
 
     def _view(self, key: str, part: BoardPlace, defect: str, moment_us: int) -> int:
         """Keep a picture of a part, and return its view's id; pictures of a kind are drawn a few times."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,11 @@ from sqlalchemy import Connection, func, insert, select
 
 from coe.board.parts_list import Side
 from coe.core import Verdict
-from coe.serve.clock import HOUR_US, SECOND_US, hour_of
-from coe.serve.database import audit, hourly, tables
+from coe.serve.clock import HOUR_US, SECOND_US
+from coe.serve.database import audit, tables
 from coe.serve.database.connecting import Database
 from coe.serve.database.row_types import values_of
-from coe.serve.database.tables import NewCall, Tally
+from coe.serve.database.tables import NewCall
 from coe.serve.enums import BoardState, CallReason, EventKind, Outcome
 
 Row = dict[str, Any]
@@ -45,7 +44,6 @@ class HistoryRows:
         self._ids: dict[str, int] = {}
         for table in _TABLES:
             self._ids[table.name] = connection.scalar(select(func.coalesce(func.max(table.c.id), 0))) or 0
-        self.tallies: list[Tally] = []
         self.answers = self._rows[tables.verification.name]
 
     def board(self, key: str, recipe_id: int, decided_us: int, calls: list[Row], **more: Any) -> int:
@@ -107,11 +105,10 @@ class HistoryRows:
         return self._ids[table]
 
     def insert(self) -> None:
-        """Insert all rows, and add the findings to those of their hours."""
+        """Insert all rows."""
         for table in _TABLES:
             if rows := self._rows[table.name]:
                 self._connection.execute(insert(table), rows)
-        hourly.add_tallies(self._connection, self.tallies)
 
 
 def fill(database: Database, recipe_id: int, components: list[str], boards: int, end_us: int) -> None:
@@ -133,7 +130,6 @@ class _Writer:
     def __init__(self, connection: Connection, rng: np.random.Generator, recipe_id: int, components: list[str]) -> None:
         self._connection, self._rng, self._recipe_id, self._components = connection, rng, recipe_id, components
         self._rows = HistoryRows(connection)
-        self._findings: Counter[tuple[int, int, str, str, str]] = Counter()
 
     def board(self, number: int, at_us: int) -> None:
         """Add a board that was decided at a time."""
@@ -154,8 +150,6 @@ class _Writer:
         for kind in (EventKind.BOARD_ACCEPTED, EventKind.BOARD_STARTED, EventKind.BOARD_DECIDED):
             body = {"board": id, "key": key}
             self._rows.event(uuid=str(uuid.uuid4()), kind=kind, board_id=id, happened_us=at_us, body=body)
-        for component in self._components:
-            self._findings[hour_of(at_us), self._recipe_id, component, f"body-{component}", "ok"] += 1
 
     def _call(self, index: int, chance: float, at_us: int) -> Row:
         component = self._components[int(chance * 1e6) % len(self._components)]
@@ -166,8 +160,7 @@ class _Writer:
         return call
 
     def write(self) -> None:
-        """Insert the rows, count them, and add an entry of the audit for each answer, chained to the newest entry."""
-        self._rows.tallies += [self._tally(key, number) for key, number in self._findings.items()]
+        """Insert the rows, and add an entry of the audit for each answer, chained to the newest entry."""
         self._rows.insert()
         newest = select(tables.audit.c.hash).order_by(tables.audit.c.id.desc()).limit(1)
         last, entries = self._connection.scalar(newest) or audit.BEGINNING, []
@@ -184,8 +177,3 @@ class _Writer:
             entries.append(entry | {"hash": last})
         if entries:
             self._connection.execute(insert(tables.audit), entries)
-
-    def _tally(self, key: tuple[int, int, str, str, str], number: int) -> Tally:
-        """Return the findings of an hour with mean scores near 0.9, and a deviation of 0.05."""
-        mean = float(self._rng.normal(0.9, 0.05 / number**0.5))
-        return Tally(*key, number, 0, mean * number)

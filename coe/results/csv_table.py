@@ -55,9 +55,9 @@ def restored(cell: str) -> str:
     return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
-def row(cells: Iterable[str], separator: str = ",") -> str:
+def row(cells: Iterable[str]) -> str:
     """Return a row of the table as a line; no cell of it is a formula."""
     text = io.StringIO()
     # With this line end the writer quotes cells that contain a carriage return or a line feed.
-    csv.writer(text, delimiter=separator, lineterminator="\r\n").writerow([guarded(cell) for cell in cells])
+    csv.writer(text, lineterminator="\r\n").writerow([guarded(cell) for cell in cells])
     return text.getvalue().removesuffix("\r\n") + "\n"

@@ -51,7 +51,7 @@ def back_up(config: ServeConfig, folder: Path) -> Backup:
             unfinished.mkdir(parents=True)
             with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(unfinished / DATABASE)) as copy:
                 live.backup(copy)
-                with copy, suppress(sqlite3.OperationalError):  # a schema before 0005 has no sessions
+                with copy:
                     copy.execute("DELETE FROM session")  # who signs out later must not be signed in by the backup
                 files = sorted(file for (file,) in copy.execute("SELECT file FROM view WHERE removed_us IS NULL"))
             missing = _copy(config.pictures, files, unfinished / PICTURES)
@@ -82,7 +82,6 @@ def _drafts(source: Path, backup: Path) -> None:
 
 
 def _copy(source: Path, files: Sequence[str], backup: Path) -> int:
-    """Copy the pictures that the copied database names; return how many are missing."""
     missing = 0
     for file in files:
         (backup / file).parent.mkdir(parents=True, exist_ok=True)

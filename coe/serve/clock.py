@@ -30,10 +30,7 @@ def now_us() -> int:
 
 
 class SteadyClock:
-    """The wall clock without its jumps forward, for what cannot be undone: old pictures go by it.
-
-    It is never ahead of the wall clock, nor of the time that has passed since it was made, or has caught up.
-    """
+    """The wall clock without its jumps forward, for what cannot be undone, such as deleting old pictures."""
 
     def __init__(self, wall_us: Callable[[], int] = now_us, passed_s: Callable[[], float] = monotonic) -> None:
         self._wall_us, self._passed_s = wall_us, passed_s

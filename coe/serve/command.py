@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -94,26 +94,15 @@ def init(
 
 
 @app.command()
-def migrate(
-    config_path: ConfigArgument,
-    take_from: Annotated[
-        str | None, typer.Option(metavar="FILE|URL", help="Copy recipes and keys from this older database.")
-    ] = None,
-) -> None:
+def migrate(config_path: ConfigArgument) -> None:
     """Upgrade the database of a stopped service to this version; make a backup first.
 
     Example: coe-serve migrate line7/serve.yaml
     """
     from coe.serve.database import migration
-    from coe.serve.database.connecting import open_database
 
     with _database(config_path, expects_newest=False) as database:
         changed = migration.migrate(database)
-        if take_from is not None:
-            url = take_from if ":" in take_from else f"sqlite:///{Path(take_from).absolute()}"
-            with closing(open_database(url)) as before:
-                recipes, keys = migration.take_from(database, before)
-            out.print(f"copied: {recipes} recipe versions, {keys} keys; confirm and activate the recipes again")
     out.print("the database was brought to the newest schema" if changed else "the database has the newest schema")
 
 
@@ -260,7 +249,6 @@ def revoke_key(
 
 @contextmanager
 def _database(config_path: Path, *, expects_newest: bool = True) -> Iterator[Database]:
-    """Open the database of a service; raises ConfigError."""
     from sqlalchemy.exc import DBAPIError
 
     from coe.serve.database.connecting import DatabaseError, open_database

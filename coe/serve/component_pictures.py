@@ -1,8 +1,4 @@
-"""The picture of a component: its view, or its crop of the view of a whole board. Upright, as the line saw it.
-
-One view of a whole board is decoded at a time, and the last one stays in memory: the next call is mostly of the same
-board.
-"""
+"""The picture of a component: its view, or its crop of the view of a whole board. Upright, as the line saw it."""
 
 from __future__ import annotations
 
@@ -20,12 +16,9 @@ from coe.pictures.decoding import decode
 from coe.pictures.picture_file import PictureFile
 from coe.placement.crops import OUTSIDE, upright
 
-AROUND = 0.3
-"""How much of what lies around a crop a person sees: this share of its longer side, on each side."""
-KEPT_PIXELS = 32_000_000
-"""A view of more pixels does not stay in the gate's memory."""
-_LONGEST = 4000
-"""The longest side in pixels of a crop whose size nobody said, as that of a unit of a panel."""
+AROUND = 0.3  # how much of what lies around a crop a person sees: this share of its longer side, on each side
+KEPT_PIXELS = 32_000_000  # a view of more pixels does not stay in the gate's memory
+_LONGEST = 4000  # the longest side in pixels of a crop whose size nobody said, as that of a unit of a panel
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +81,7 @@ class Cutter:
 
 
 def in_frame(pixels: DecodedImage, place: CropPlace | None) -> DecodedImage:
-    """Return a picture as large as a crop with dark sides as wide as what lies around the crop.
-
-    So it lies beside the picture of a call at the same scale. Without a place it stays as it is.
-    """
+    """Return a picture as large as a crop, with dark sides as wide as what lies around it; as it is without a place."""
     if place is None:
         return pixels
     if pixels.shape[:2] != (place.height, place.width):

@@ -127,7 +127,6 @@ def _config_text(station: str, wanted: Wanted) -> str:
 
 
 def _fill(config: configs.ServeConfig, name: str, content: RecipeContent | None, made: Mapping[str, str]) -> None:
-    """Make the database, with its keys, and its recipe if there is one."""
     database = open_database(config.database_url)
     try:
         if revision_of(database) is not None and database.read(keys.any_valid, now_us()):

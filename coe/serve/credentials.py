@@ -16,21 +16,13 @@ from coe import config
 from coe.errors import ConfigError
 from coe.serve.clock import DAY_US, iso, moment_us
 
-# Secrets of a service: a file for its owner alone. A secret is made once, and never changes by itself
-
-
-SESSIONS = "session.secret"
-"""Signs the names of sessions, and proofs of overlays."""
-ARCHIVE = "archive.secret"
-"""Tells the index of this station from those of others in one archive."""
+SESSIONS = "session.secret"  # signs the names of sessions, and proofs of overlays
+ARCHIVE = "archive.secret"  # tells the index of this station from those of others in one archive
 _BYTES = 32
 
 
 def make_all(folder: Path) -> None:
-    """Make the secrets of a service that are not there, so that no page needs room on the disk later.
-
-    Raises OSError.
-    """
+    """Make the secrets of a service that are missing, while the disk has room for them; raises OSError."""
     for name in (SESSIONS, ARCHIVE):
         read_or_make(folder / name)
 
@@ -57,10 +49,7 @@ def read_or_make(path: Path) -> bytes:
 
 
 # Certificates, ours with their private keys and those that we trust, from PEM files
-
-
-WARNS_BEFORE_US = 30 * DAY_US
-"""How long before its end a certificate is warned of; one of a short life, as of 90 days, in its last quarter."""
+WARNS_BEFORE_US = 30 * DAY_US  # before its end; a certificate of a short life in its last quarter
 _NAMES = ("certificate", "ca", "clients")
 
 
@@ -85,7 +74,6 @@ class WatchedCertificate:
 
 
 def _files(section: Mapping[str, Any], key: str = "") -> Iterator[tuple[str, Path]]:
-    """Yield the files of certificates that a section names, with the keys that name them."""
     for name, value in section.items():
         inside = f"{key}.{name}".strip(".")
         if isinstance(value, Mapping):
@@ -113,10 +101,7 @@ def certificates_of(section: Mapping[str, Any]) -> Iterator[WatchedCertificate]:
 
 
 def present(context: ssl.SSLContext, certificate: Path, private_key: Path, what: str) -> None:
-    """Let a context present a certificate; raises ConfigError for unusable files, which `what` names.
-
-    Nobody is there to type a passphrase, for which OpenSSL would ask.
-    """
+    """Let a context present a certificate; raises ConfigError for unusable files, also for a key with a passphrase."""
     for file in (certificate, private_key):
         try:
             file.read_bytes()

@@ -9,42 +9,27 @@ from enum import StrEnum
 class Failpoint(StrEnum):
     """The points, in the order in which a board passes them."""
 
-    VIEW_RECEIVED = "view received"
-    """A picture came whole, and is not on the disk yet."""
-    VIEW_KEPT = "view kept"
-    """A picture is on the disk, and no row knows it."""
-    VIEW_COMMITTED = "view committed"
-    """A picture has its row, and the client was not told."""
-    BOARD_CHECKED = "board checked"
-    """A board was found in order, inside the transaction that accepts it."""
-    BOARD_ACCEPTED = "board accepted"
-    """A board was accepted, and the client was not told."""
-    LOCATING = "locating"
-    """The line has counted an attempt, and looks for the components in the picture of a whole board."""
-    LOCATED = "located"
-    """A board is located, and its turn has not come."""
-    BOARD_BEGUN = "board begun"
-    """The line has begun a board, and handed no picture to the experts."""
-    SUBMITTED = "submitted"
-    """A picture was handed to the experts."""
-    FOUND = "found"
-    """A component has its findings."""
-    DECIDING = "deciding"
-    """The decision is written, inside the transaction."""
-    DECIDED = "decided"
-    """The decision is committed."""
-    AMENDED = "amended"
-    """An amendment is written, inside the transaction."""
-    SINK_TOLD = "sink told"
-    """Another machine has acknowledged a message, and the outbox still holds its event."""
+    VIEW_RECEIVED = "view received"  # a picture came whole, and is not on the disk yet
+    VIEW_KEPT = "view kept"  # a picture is on the disk, and no row knows it
+    VIEW_COMMITTED = "view committed"  # a picture has its row, and the client was not told
+    BOARD_CHECKED = "board checked"  # a board was found in order, inside the transaction that accepts it
+    BOARD_ACCEPTED = "board accepted"  # a board was accepted, and the client was not told
+    LOCATING = "locating"  # the line has counted an attempt, and looks for the components of a whole board
+    LOCATED = "located"  # a board is located, and its turn has not come
+    BOARD_BEGUN = "board begun"  # the line has begun a board, and handed no picture to the experts
+    SUBMITTED = "submitted"  # a picture was handed to the experts
+    FOUND = "found"  # a component has its findings
+    DECIDING = "deciding"  # the decision is written, inside the transaction
+    DECIDED = "decided"  # the decision is committed
+    AMENDED = "amended"  # an amendment is written, inside the transaction
+    SINK_TOLD = "sink told"  # another machine has acknowledged a message, and the outbox still holds its event
 
 
 def _pass(point: Failpoint) -> None:
     """Do nothing."""
 
 
-hook: Callable[[Failpoint], None] = _pass
-"""What happens at a point; tests set it."""
+hook: Callable[[Failpoint], None] = _pass  # what happens at a point; tests set it
 
 
 def reached(point: Failpoint) -> None:

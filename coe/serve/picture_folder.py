@@ -16,10 +16,8 @@ from typing import BinaryIO
 
 from coe.helpers import system
 
-INCOMING = "incoming"
-"""The folder of pictures that are still being received; what a crash left there is removed at the next start."""
-PARTS = 256
-"""How many folders divide the pictures, by the first two characters of their names: long folders are slow to list."""
+INCOMING = "incoming"  # pictures that are being received; what a crash left there is removed at the start
+PARTS = 256  # folders divide the pictures, by the first two characters of their names
 
 
 class Pictures:
@@ -42,10 +40,7 @@ class Pictures:
         self._is_prepared = True
 
     def prove(self) -> None:
-        """Prepare the folder at first, write a file where pictures come in, and remove it.
-
-        Raises OSError if no picture can be received now.
-        """
+        """Write and remove a file where pictures come in; raises OSError if no picture can be received now."""
         if not self._is_prepared:
             self.prepare()
         path = self._incoming / "proof"
@@ -76,10 +71,7 @@ class Pictures:
             self.path(file).unlink(missing_ok=True)
 
     def older_than(self, moment_s: float, part: int) -> list[str]:
-        """Return the names of pictures in a part, 0 to PARTS - 1, that were written before a time of the wall clock.
-
-        Raises OSError.
-        """
+        """Return the pictures of a part, 0 to PARTS - 1, written before a time of the wall clock; raises OSError."""
         folder = f"{part:02x}"
         try:
             with os.scandir(self.folder / folder) as files:

@@ -28,7 +28,7 @@ from coe.errors import ConfigError
 from coe.helpers.files import FolderLock
 from coe.serve.clock import SECOND_US, now_us
 from coe.serve.credentials import make_all, place_of
-from coe.serve.database import fault_log, outbox, states
+from coe.serve.database import event_log, fault_log, states
 from coe.serve.database.connecting import Database, DatabaseError, open_database
 from coe.serve.database.migration import expect_newest
 from coe.serve.database.tables import NewFault
@@ -36,12 +36,9 @@ from coe.serve.enums import FaultKind, Intake, LineState, Process, Subject
 from coe.serve.service_config import ServeConfig, load
 from coe.serve.systemd import ALIVE, STOPPING, notify
 
-STARTS_FOR = 5
-"""A worker that starts, as while libraries are read from a slow disk, has so many times `line.hangs_after_s`."""
-ALIVE_S = 1.0
-"""How often the worker says that its loop turns."""
-HUNG = 3
-"""The exit status of a worker that ended because an expert did not return."""
+STARTS_FOR = 5  # a worker that starts has so many times `line.hangs_after_s`
+ALIVE_S = 1.0  # how often the worker says that its loop turns
+HUNG = 3  # the exit status of a worker that ended because an expert did not return
 LOOK_S, PAUSE_S, GRACE_S = 0.1, 1.0, 10.0
 """How often `run` looks at its processes, the pause before it starts one again, and how long an ordered end may take
 beyond the time for begun boards."""
@@ -93,7 +90,7 @@ def _begin(connection: Connection, config: ServeConfig, process: Process) -> Non
     if before is not None and before.pid and before.beat_us > psutil.boot_time() * SECOND_US:
         why = f"the {process} (process {before.pid}) was killed, or ended by itself; see its log"
         fault_log.note(connection, NewFault(process, FaultKind.PROCESS_DIED, why, process), moment_us)
-    outbox.register_sinks(connection, config.sinks.names, moment_us)
+    event_log.register_sinks(connection, config.sinks.names, moment_us)
     gone = {FaultKind.SINK: config.sinks.names, FaultKind.FOLDER: list(config.folders), FaultKind.CERTIFICATE: []}
     for kind, names in gone.items():
         fault_log.clear_gone(connection, kind, names, by=process, now_us=moment_us)
@@ -107,18 +104,18 @@ def _begin(connection: Connection, config: ServeConfig, process: Process) -> Non
 
 def web(config: ServeConfig) -> None:
     """Serve HTTP, tell the sinks, and watch over the worker, until SIGTERM or SIGINT; raises ConfigError."""
-    from coe.serve.bridge import outbox_relay, sink_settings
-    from coe.serve.exposure import expect_keys, expect_place
+    from coe.serve.bridge import outbox_relay
+    from coe.serve.bridge import sinks as sink_kinds
     from coe.serve.gate import server
     from coe.serve.worker_watch import WorkerWatch
 
     _end_at(lambda: sys.exit(0))
     with opened(config, Process.WEB) as database:
-        expect_keys(config, database)
-        expect_place(config.listen)
-        sink_settings.expect_packages(config.sinks)
+        server.expect_keys(config, database)
+        server.expect_place(config.listen)
+        sink_kinds.expect_packages(config.sinks)
         stop = threading.Event()
-        sinks = sink_settings.sinks_of(config.station, config.sinks)
+        sinks = sink_kinds.sinks_of(config.station, config.sinks)
         works = [partial(outbox_relay.tell, sinks, database, stop), partial(WorkerWatch(config, database).run, stop)]
         threads = [threading.Thread(target=work, daemon=True) for work in works]
         for thread in threads:
@@ -191,10 +188,7 @@ def _end_at(end: Callable[[], object]) -> None:
 
 
 def run(path: Path) -> int:
-    """Run both processes until SIGTERM or Ctrl-C, and start again what ends; return the exit status.
-
-    A process that cannot begin at all ends the other.
-    """
+    """Run both processes until SIGTERM or Ctrl-C, restart what ends, and return the exit status."""
     config, ending, begun = load(path), threading.Event(), set[Process]()
     _end_at(ending.set)
     running = {process: _start(process, path) for process in (Process.WEB, Process.WORKER)}

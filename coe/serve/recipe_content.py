@@ -9,14 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field
 
 from coe import config
 from coe.board import rules
@@ -32,39 +25,14 @@ from coe.serve.text_checks import Spelt, Word
 
 Count = Annotated[int, Field(ge=0, le=int(config.MAX_COMPONENTS))]
 Content = Annotated[str, Field(max_length=config.MAX_RULES_BYTES)]
-RECIPE_FILE, PARTS_FILE = Path("whole.recipe"), Path("whole.parts")
-"""How messages name the two texts: by their places in the recipe of the service."""
-
-
-_FORMER = {"placements", "dialect", "units", "file", "bottom", "bom"}
-"""Keys of versions that read a placement file themselves."""
+RECIPE_FILE, PARTS_FILE = Path("whole.recipe"), Path("whole.parts")  # how messages name the two texts
 
 
 class WholeBoard(StrictModel):
-    """What docs/placements.md describes, as texts: `parts`, a parts.csv, and a board `recipe`.
+    """What docs/placements.md describes, as texts: `parts`, a parts.csv, and a board `recipe`."""
 
-    A version that was added before has a placement file instead: it is kept as it is, and cuts nothing.
-    """
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, str | dict[str, str] | None] = Field(init=False)
-
-    parts: Content = ""
+    parts: Content
     recipe: Content
-
-    @model_validator(mode="after")
-    def _has_parts(self) -> WholeBoard:
-        others = {*(self.model_extra or ())}
-        if others - _FORMER:
-            raise ValueError(f"'{min(others - _FORMER)}' is not a key of 'whole'; it has parts and recipe")
-        if not self.parts and not others:
-            raise ValueError("'parts' is missing: the text of a parts.csv, which coe-board parts makes")
-        return self
-
-    @model_serializer(mode="wrap")
-    def _as_it_came(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = handler(self)
-        return {key: value for key, value in data.items() if key != "parts" or value}
 
     @property
     def layout(self) -> Layout:
@@ -73,10 +41,7 @@ class WholeBoard(StrictModel):
 
     @property
     def reading(self) -> str:
-        """A digest of what a person sees in an overlay: each crop with its pin 1, and all marks, to a nanometre.
-
-        Raises ConfigError.
-        """
+        """A digest of crops, first pins and marks, to a nanometre, as an overlay shows them; raises ConfigError."""
         return _reading(self)
 
     @property
@@ -104,11 +69,6 @@ class WholeBoard(StrictModel):
 
 @lru_cache(maxsize=16)
 def _layout(whole: WholeBoard) -> Layout:
-    if not whole.parts:
-        raise ConfigError(
-            "this version reads a placement file, and the service reads parts.csv alone: save the version as JSON, "
-            "save its recipe and placement file, run coe-board convert RECIPE --placements FILE, and add a new version"
-        )
     return lay_out(parse_recipe(RECIPE_FILE, whole.recipe.encode()), parse_places(PARTS_FILE, whole.parts.encode()))
 
 
@@ -184,12 +144,6 @@ class RecipeContent(StrictModel):
                 raise ConfigError(f"{name}: `whole` names the components in its own parts.csv; leave `parts` out")
             self.whole.check(board)
         return board
-
-    @model_serializer(mode="wrap")
-    def _without_later_keys(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # A recipe without them keeps the digest that it had before recipes could have them.
-        data: dict[str, Any] = handler(self)
-        return {key: value for key, value in data.items() if key not in ("calibration", "feeders") or value}
 
     def opportunities(self, name: str) -> int:
         """Return the opportunities for a defect on a board: its components and their terminations."""

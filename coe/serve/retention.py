@@ -33,9 +33,6 @@ from coe.serve.database.tables import View, board, recipe, view
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import Retention
 
-# The archive: pictures that leave the service are kept in another folder, as on a file server, proved by their
-
-
 MARK = "coe-archive"
 _INDEX = "index-*.jsonl"
 _LONGEST_LINE = 2**20
@@ -62,10 +59,7 @@ def rows_of(connection: Connection, ids: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def _in_time(folder: Path, work: Callable[[], _T]) -> _T:
-    """Do work with the archive; raises ArchiveFailed if it fails, or the archive does not answer.
-
-    While it does not, nothing else is asked of it: of two that copy one picture, one would find a half of the other's.
-    """
+    """Work with the archive; raises ArchiveFailed, also while an earlier call has no answer: two would mix files."""
     late = _late.get(folder)
     if late is None or late.is_back():
         try:
@@ -161,7 +155,6 @@ def shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _copied(source: Path, target: Path, sha256: str) -> bool:
-    """Copy a picture, and give the copy its name if it is as the picture came."""
     target.parent.mkdir(exist_ok=True)
     unfinished = target.with_name(f"{target.name}.part")
     shutil.copyfile(source, unfinished)
@@ -194,10 +187,7 @@ class ArchiveProof:
 
 
 def prove(folder: Path) -> ArchiveProof:
-    """Compare each picture that the index names with its hash; lines that cannot be read are wrong, too.
-
-    Raises ArchiveFailed if the archive is not there, and OSError.
-    """
+    """Compare each picture of the index with its hash; unreadable lines are wrong. Raises ArchiveFailed, OSError."""
     _expect(folder)
     named: dict[str, str] = {}
     for index in sorted(folder.glob(_INDEX)):
@@ -212,10 +202,8 @@ def prove(folder: Path) -> ArchiveProof:
     return ArchiveProof(len(named) - len(wrong), wrong)
 
 
-TOGETHER = 500
-"""How many pictures go in one transaction."""
-STRAY_US = DAY_US
-"""A file without a row is left alone for this time: younger files may be about to get their rows."""
+TOGETHER = 500  # how many pictures go in one transaction
+STRAY_US = DAY_US  # a file without a row is left alone for this time: younger files may be about to get their rows
 
 
 def sweep(
@@ -265,7 +253,6 @@ def sweep(
 
 
 def _note_swept(database: Database, verdict: Verdict | None, before_us: int | None, now_us: int) -> None:
-    """Note of which boards no picture is left, a part at a time."""
     while True:
         ids = database.read(views.without_pictures, verdict, before_us, now_us, limit=TOGETHER)
         if ids:
@@ -282,8 +269,7 @@ class _Bin:
     pictures: Pictures
     archive: Path | None
     now_us: int
-    damaged: set[str] = field(default_factory=set)
-    """Files that the archive did not take."""
+    damaged: set[str] = field(default_factory=set)  # files that the archive did not take
 
     def remove(self, old_views: Callable[..., list[View]], is_wanted: Callable[[], bool] = lambda: True) -> int:
         """Remove old pictures that nobody needs, a part at a time, as long as it is wanted; return how many.

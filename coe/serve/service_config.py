@@ -1,13 +1,11 @@
-"""The settings of a service: one frozen object from a strict YAML file. Processes get the whole object.
-
-Paths in the file count from the file's folder. `docs/serve.md` lists the keys, which stand in one file here as there.
-"""
+"""The settings of a service: one frozen object from a strict YAML file, from whose folder paths count."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
 from datetime import time
+from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self, Unpack
 
@@ -19,14 +17,13 @@ from coe.helpers import strict_yaml, values
 from coe.helpers.strict_model import Name, StrictModel, of_yaml, paths_from
 from coe.inspector.asked_boards import Boards
 from coe.inspector.line_options import OPTIONS, Door, LineArguments, LineOptions, options_of, taken
-from coe.serve.bridge import sink_settings
-from coe.serve.bridge.sink_settings import Address, MakeError, Sinks
+from coe.serve.bridge import sinks
+from coe.serve.bridge.sinks import Address, MakeError, Sinks
 from coe.serve.clock import LocalTime, ShiftStart, ZoneName
-from coe.serve.folder_section import Folders
 from coe.serve.stop_rules import StopRule
+from coe.serve.text_checks import Word
 
-DATABASE, PICTURES = "serve.db", "pictures"
-"""What lies in the folder of a service: the embedded database and the pictures."""
+DATABASE, PICTURES = "serve.db", "pictures"  # in the folder of a service: the database, the pictures
 
 
 def _decodable(pixels: int) -> int:
@@ -59,11 +56,11 @@ def _key(value: Any) -> Any:
     return text
 
 
-PAGE_KEYS = "lvsrefwnbpt.+-*"
-"""The keys that every page, and the verify page, have for other things than answers."""
+PAGE_KEYS = "lvsrefwnbpt.+-*"  # the keys that every page, and the verify page, have for other things than answers
 AnswerKey = Annotated[str, BeforeValidator(_key)]
 Size = Annotated[int, BeforeValidator(_bytes)]
 Seconds = Annotated[float, Field(gt=0, le=7 * 86400, allow_inf_nan=False)]
+Wait = Annotated[float, Field(ge=0, le=86400, allow_inf_nan=False)]
 Days = Annotated[int, Field(ge=0, le=36500)]
 
 
@@ -122,10 +119,8 @@ class Limits(StrictModel):
     pixels: Annotated[int, Field(ge=64), AfterValidator(_decodable)] = 89_000_000
     waiting_boards: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
     views: Annotated[int, Field(ge=1, le=100_000)] = 10_000
-    body_s: Seconds = 120.0
-    """The longest time in which a client may send a body."""
-    free_share: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.05
-    """With less of the disk of `data` free, a fault warns."""
+    body_s: Seconds = 120.0  # the longest time in which a client may send a body
+    free_share: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = 0.05  # below it, a fault warns
     child_memory: Size = 16 * 2**30
     child_hours: Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)] = 12.0
     """What a trial, or a command of the page /teach, may take with all that it starts; then it is ended."""
@@ -138,10 +133,8 @@ class Retention(StrictModel):
     review_days: Days = 90
     ng_days: Days = 365
     orphan_days: Days = 1
-    free_share: Annotated[float, Field(ge=0, le=0.9, allow_inf_nan=False)] = 0.0
-    """With less of the disk free, the oldest pictures go before their time: aborted, then OK, REVIEW, NG."""
-    archive: Path | None = None
-    """A folder elsewhere, with a file `coe-archive`, into which each picture is copied, and proved, before it goes."""
+    free_share: Annotated[float, Field(ge=0, le=0.9, allow_inf_nan=False)] = 0.0  # below it, the oldest go early
+    archive: Path | None = None  # a folder, with a file `coe-archive`, into which pictures are copied before they go
 
 
 class AnswerKeys(StrictModel):
@@ -163,17 +156,45 @@ class AnswerKeys(StrictModel):
 class VerifySection(StrictModel):
     """How people answer calls at the verify page."""
 
-    answers_hold_s: Annotated[float, Field(ge=0, le=30, allow_inf_nan=False)] = 5.0
-    """How long an answer can be taken back before it is sent."""
-    single_keys: bool = True
-    """Whether one key is an answer; without them people press the buttons."""
+    answers_hold_s: Annotated[float, Field(ge=0, le=30, allow_inf_nan=False)] = 5.0  # until an answer is sent
+    single_keys: bool = True  # whether one key is an answer; without them people press the buttons
     keys: AnswerKeys = AnswerKeys()
 
 
 class TrialSection(StrictModel):
-    """Trials of recipes on stored boards; `memory` is what one that inspects pictures takes beside the line."""
+    """Trials of recipes on stored boards; `memory` is what one takes beside the line."""
 
     memory: Size = 2**30
+
+
+class FolderSection(StrictModel):
+    """A folder `path` whose pictures are boards of the active version of a `recipe`; what is handed in goes to `done`.
+
+    A picture counts once it stood still for `settle_s`; a board that is not known to be complete is handed in once
+    nothing of it came for `quiet_s`.
+    """
+
+    path: Path
+    done: Path
+    recipe: Word
+    settle_s: Wait = 2.0
+    quiet_s: Wait = 30.0
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if self.done.absolute().is_relative_to(self.path.absolute()):
+            raise ValueError("`done` lies in `path`, so what is done would be handed in again; choose another folder")
+        return self
+
+
+def _each_alone(folders: dict[str, FolderSection]) -> dict[str, FolderSection]:
+    for (name, one), (other, outer) in permutations(folders.items(), 2):
+        if one.path.absolute().is_relative_to(outer.path.absolute()):
+            raise ValueError(f"'{name}' lies in the folder of '{other}', so its pictures would be handed in twice")
+    return folders
+
+
+Folders = Annotated[dict[Name, FolderSection], AfterValidator(_each_alone)]
 
 
 class ServeConfig(StrictModel):
@@ -191,14 +212,9 @@ class ServeConfig(StrictModel):
     folders: Folders = Field(default_factory=dict)
     stop_rules: dict[Name, StopRule] = Field(default_factory=dict)
     sinks: Sinks = Sinks()
-    zone: ZoneName = "UTC"
-    """The time zone of the place, which pages and reports show."""
-    shifts: dict[Name, ShiftStart] = Field(default_factory=dict)
-    """When each shift begins there."""
-    figures_by_person: bool = False
-    """Whether engineers see figures of each person who answers calls."""
-    drain_s: Seconds = 30.0
-    """How long begun boards may take to finish after SIGTERM; the rest stay queued."""
+    zone: ZoneName = "UTC"  # the time zone of the place, which pages and reports show
+    shifts: dict[Name, ShiftStart] = Field(default_factory=dict)  # when each shift begins there
+    drain_s: Seconds = 30.0  # how long begun boards may take to finish after SIGTERM; the rest stay queued
 
     @field_validator("shifts")
     @classmethod
@@ -233,8 +249,8 @@ def model_of(data: Any, error: MakeError = lambda _, text: ConfigError(text)) ->
     section = data.get("sinks") if isinstance(data, Mapping) else None
     if section is None:  # so that a config without sinks is of a class that other processes find
         return ServeConfig
-    sinks = sink_settings.model_of(section, error)
-    return create_model("ServeConfig", __base__=ServeConfig, sinks=(sinks, sinks()))
+    kinds = sinks.model_of(section, error)
+    return create_model("ServeConfig", __base__=ServeConfig, sinks=(kinds, kinds()))
 
 
 def _restored(data: dict[str, Any]) -> ServeConfig:

@@ -21,11 +21,9 @@ from coe.helpers.rates import Rate
 from coe.serve.database.hourly import BoardCount, CallCount
 from coe.serve.enums import By, Outcome, RepairOutcome
 
-CONFIDENCE = 0.95
-"""The true rate lies between the bounds of a figure with this probability at least (Clopper and Pearson, 1934)."""
+CONFIDENCE = 0.95  # that the true rate lies between the bounds (Clopper and Pearson, 1934)
 _EACH = 1 - (1 - CONFIDENCE) / 2
-MOST_OPEN = 0.1
-"""If more of what people are asked is open, there is no value: what they answered first would decide it."""
+MOST_OPEN = 0.1  # if more of what people are asked is open, there is no value: what they answered first would decide it
 
 
 class Unit(StrEnum):
@@ -104,10 +102,7 @@ NO_OPPORTUNITIES, NO_REPAIRS = "no opportunities known", "no repairs"
 
 
 def opportunities(boards: Sequence[BoardCount], of_recipe: Mapping[int, int]) -> int:
-    """Return the opportunities of boards; `of_recipe` are those of one board, by the recipe's id.
-
-    0 of a recipe means that nobody knows them, and then nobody knows those of all boards: the answer is 0.
-    """
+    """Return the opportunities of boards, of one board by recipe id; 0 if those of a recipe are unknown (0)."""
     of_each = [count.boards * of_recipe[count.recipe_id] for count in boards]
     return sum(of_each) if all(of_each) else 0
 
@@ -119,31 +114,18 @@ def number(calls: Sequence[CallCount], *outcomes: Outcome | None) -> int:
 
 def raw_fpy(boards: Sequence[BoardCount]) -> Figure:
     """Return the share of boards without calls."""
-    return figure(
-        "raw_fpy",
-        "Raw first-pass yield",
-        Unit.PERCENT,
-        "boards without calls / boards decided, first passes only",
-        sum(count.clean for count in boards),
-        sum(count.boards for count in boards),
-        NO_BOARDS,
-    )
+    clean, decided = sum(count.clean for count in boards), sum(count.boards for count in boards)
+    said = "boards without calls / boards decided, first passes only"
+    return figure("raw_fpy", "Raw first-pass yield", Unit.PERCENT, said, clean, decided, NO_BOARDS)
 
 
 def final_fpy(boards: Sequence[BoardCount]) -> Figure:
     """Return the share of fully verified boards on which nobody confirmed a defect."""
-    decided = sum(count.boards for count in boards)
+    good, decided = sum(count.good for count in boards), sum(count.boards for count in boards)
     waiting = decided - sum(count.verified for count in boards)
-    return figure(
-        "final_fpy",
-        "Final first-pass yield",
-        Unit.PERCENT,
-        "boards without confirmed defects / boards fully verified, first passes only",
-        sum(count.good for count in boards),
-        decided if waiting < decided else 0,
-        NO_VERIFIED,
-        AskedCount(decided, waiting, waiting),
-    )
+    trials, asked = decided if waiting < decided else 0, AskedCount(decided, waiting, waiting)
+    said = "boards without confirmed defects / boards fully verified, first passes only"
+    return figure("final_fpy", "Final first-pass yield", Unit.PERCENT, said, good, trials, NO_VERIFIED, asked)
 
 
 def false_calls(calls: Sequence[CallCount], opportunities: int) -> Figure:
@@ -161,30 +143,16 @@ def defects(calls: Sequence[CallCount], opportunities: int) -> Figure:
 def _by_opportunity(
     key: str, name: str, counted: str, outcome: Outcome, calls: Sequence[CallCount], opportunities: int
 ) -> Figure:
-    return figure(
-        key,
-        name,
-        Unit.PPM,
-        f"1,000,000 x {counted} / opportunities; opportunities = components + terminations",
-        number(calls, outcome),
-        0 if _unanswered(calls) else opportunities,
-        NO_ANSWERS if _unanswered(calls) else NO_OPPORTUNITIES,
-        _asked(calls),
-    )
+    said = f"1,000,000 x {counted} / opportunities; opportunities = components + terminations"
+    trials, missing = (0, NO_ANSWERS) if _unanswered(calls) else (opportunities, NO_OPPORTUNITIES)
+    return figure(key, name, Unit.PPM, said, number(calls, outcome), trials, missing, _asked(calls))
 
 
 def escape_rate(calls: Sequence[CallCount], escapes: int) -> Figure:
     """Return the reported escapes by known defect. Without reports nobody knows whether somebody looked: no value."""
-    confirmed = number(calls, Outcome.CONFIRMED)
-    return figure(
-        "escape_rate",
-        "Escapes",
-        Unit.PERCENT,
-        "escapes that later tests reported / (those escapes + confirmed defects)",
-        escapes,
-        escapes + confirmed if escapes else 0,
-        NO_ESCAPES,
-    )
+    known = escapes + number(calls, Outcome.CONFIRMED) if escapes else 0
+    said = "escapes that later tests reported / (those escapes + confirmed defects)"
+    return figure("escape_rate", "Escapes", Unit.PERCENT, said, escapes, known, NO_ESCAPES)
 
 
 def _asked(calls: Sequence[CallCount]) -> AskedCount:
@@ -198,15 +166,9 @@ def _unanswered(calls: Sequence[CallCount]) -> bool:
 
 def repair(outcome: RepairOutcome, title: str, repairs: Mapping[RepairOutcome, int]) -> Figure:
     """Return the share of the defects that came to repair of which a person there said this."""
-    return figure(
-        f"repair_{outcome.name.lower()}",
-        title,
-        Unit.PERCENT,
-        f"confirmed defects that the repair station called '{outcome}' / those it had a word for, of all passes",
-        repairs.get(outcome, 0),
-        sum(repairs.values()),
-        NO_REPAIRS,
-    )
+    name, said_of = f"repair_{outcome.name.lower()}", sum(repairs.values())
+    said = f"confirmed defects that the repair station called '{outcome}' / those it had a word for, of all passes"
+    return figure(name, title, Unit.PERCENT, said, repairs.get(outcome, 0), said_of, NO_REPAIRS)
 
 
 def figures(
@@ -236,14 +198,10 @@ U_DEFINITION = (
     "calls per opportunity of each hour; mean = all calls / all opportunities; limits = mean +- 3 x sqrt(mean / "
     "opportunities of the hour) x sigma_z, sigma_z = mean of |z(i) - z(i-1)| / 1.128 (Laney's u' chart)"
 )
-WIDTH = 3.0
-"""How many deviations the limits of the chart are away."""
-LEAST_POINTS = 8
-"""With fewer points than this, the deviation is a guess."""
-_D2 = 1.128
-"""The mean range of two normal values, in deviations."""
-_ROUNDED = 1e-12
-"""Rates that differ by this share alone are the same rate, rounded."""
+WIDTH = 3.0  # how many deviations the limits of the chart are away
+LEAST_POINTS = 8  # with fewer points than this, the deviation is a guess
+_D2 = 1.128  # the mean range of two normal values, in deviations
+_ROUNDED = 1e-12  # rates that differ by this share alone are the same rate, rounded
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,4 @@
-"""Stop rules: what the last boards have in common that a person must hear of, and that may hold the line.
-
-A rule is evaluated in the transaction that decides a board, or that answers a call: rules and boards in, alarms out.
-"""
+"""Stop rules: what the last boards have in common that a person must hear of, and that may hold the line."""
 
 from __future__ import annotations
 
@@ -24,13 +21,10 @@ Number = Annotated[int, Field(ge=1, le=MOST_BOARDS)]
 class Countable(StrEnum):
     """What a rule counts."""
 
-    CALLS = "calls"
-    """What experts called, unless a person has called it good."""
-    CONFIRMED = "confirmed"
-    """Calls that a person has confirmed."""
+    CALLS = "calls"  # what experts called, unless a person has called it good
+    CONFIRMED = "confirmed"  # calls that a person has confirmed
     LATE_BOARDS = "late boards"
-    UNSEEN_BOARDS = "unseen boards"
-    """Boards with a part that no expert could judge: not found, outside of the picture, without a picture, failed."""
+    UNSEEN_BOARDS = "unseen boards"  # boards with a part that no expert could judge
 
 
 _UNSEEN = {CallReason.NOT_REGISTERED, CallReason.OUTSIDE, CallReason.MISSING_VIEW, CallReason.FAILED}
@@ -80,8 +74,7 @@ class StopRule(StrictModel):
         return self
 
 
-StopRules = Mapping[str, StopRule]
-"""Rules by their names."""
+StopRules = Mapping[str, StopRule]  # rules by their names
 NO_RULES: StopRules = {}
 
 
@@ -117,11 +110,7 @@ class Alarm:
 
 
 def alarms(name: str, rule: StopRule, boards: Sequence[SeenBoard], touched: int) -> list[Alarm]:
-    """Return the alarms of a rule over the last boards, the newest first.
-
-    `touched` is the board that was decided, or whose call was answered: an alarm is raised for what this board has, so
-    that boards that were told of before raise none again.
-    """
+    """Return a rule's alarms over the newest boards for what `touched` has, so that none is raised again."""
     window = boards[: rule.window]
     keys = {board.id: _keys(rule, board) for board in window}
     together = Counter(key for counted in keys.values() for key in counted)
@@ -137,7 +126,6 @@ def alarms(name: str, rule: StopRule, boards: Sequence[SeenBoard], touched: int)
 
 
 def _keys(rule: StopRule, board: SeenBoard) -> list[tuple[str, ...]]:
-    """Return what a board has of what a rule counts, each time."""
     match rule.counts:
         case Countable.LATE_BOARDS:
             return [()] if board.late else []

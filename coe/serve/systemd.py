@@ -6,10 +6,8 @@ import os
 import socket
 from contextlib import suppress
 
-SOCKET = "NOTIFY_SOCKET"
-"""The variable with the address at which systemd listens, if it asked for it."""
-READY, ALIVE, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"
-"""Without ALIVE for `WatchdogSec` systemd starts the process again."""
+SOCKET = "NOTIFY_SOCKET"  # the variable with the address at which systemd listens, if it asked for it
+READY, ALIVE, STOPPING = "READY=1", "WATCHDOG=1", "STOPPING=1"  # without ALIVE for `WatchdogSec` it restarts
 
 
 def notify(notice: str = READY) -> bool:

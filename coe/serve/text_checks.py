@@ -26,8 +26,7 @@ def _readable(text: str) -> str:
 MOST_NOTE = 2000
 Note = Annotated[str, Field(max_length=MOST_NOTE), AfterValidator(_readable)]
 """A text for people, with line ends and tabs."""
-Text = Annotated[str, Field(max_length=NAME), AfterValidator(_plain)]
-"""A text for people in one line."""
+Text = Annotated[str, Field(max_length=NAME), AfterValidator(_plain)]  # a text for people in one line
 Word = Annotated[str, Field(min_length=1, max_length=NAME), AfterValidator(_plain)]
 SEPARATORS = dict.fromkeys((0x04, 0x1C, 0x1D, 0x1E, 0x1F))
 """Signs between the fields of a code (GS1, ISO/IEC 15434), to be left out: scanners that type have no key for them."""

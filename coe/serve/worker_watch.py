@@ -13,7 +13,7 @@ import threading
 from sqlalchemy import Connection, update
 
 from coe.serve.clock import CLOCKS, SECOND_US, Clocks
-from coe.serve.database import decisions, fault_log, recipe_versions, states, views
+from coe.serve.database import board_rows, fault_log, recipe_versions, states, views
 from coe.serve.database.connecting import Database, DatabaseError
 from coe.serve.database.states import SILENT_S
 from coe.serve.database.tables import Board, NewFault, heartbeat
@@ -23,16 +23,11 @@ from coe.serve.service_config import ServeConfig
 from coe.serve.worker.verdicts import BoardRun, Queue, decision_of, items_of
 
 LOOK_S = 1.0
-OVERDUE_S = 1.0
-"""A worker that goes on decides a board sooner than so long after its due time."""
-TOGETHER = 20
-"""How many boards are decided in one look; whoever looks has more to do."""
-AWAY_S = SILENT_S / 2
-"""What takes so long waited for the database, and so does the worker: the silence before it does not count."""
-LISTENS_S = 2.5
-"""A row may look old because the clock was set: a living worker gives a sign within so long."""
-STARTS_FOR = 5
-"""A worker that starts, or ended in order, is missed only after so many times `SILENT_S`."""
+OVERDUE_S = 1.0  # a worker that goes on decides a board sooner than so long after its due time
+TOGETHER = 20  # how many boards are decided in one look; whoever looks has more to do
+AWAY_S = SILENT_S / 2  # what takes so long waited for the database, and so does the worker
+LISTENS_S = 2.5  # a row may look old because the clock was set: a living worker gives a sign within so long
+STARTS_FOR = 5  # a worker that starts, or ended in order, is missed only after so many times `SILENT_S`
 
 _log = logging.getLogger(__name__)
 
@@ -90,16 +85,11 @@ class WorkerWatch:
         self._decide_due(now_s)
 
     def _heard(self, now_s: float) -> None:
-        """Take in a sign of life."""
         self._heard_s, self._due = now_s, None
         if self._is_told is not False:
-            self._database.write(
-                fault_log.clear_about,
-                Process.WEB,
-                FaultKind.PROCESS_SILENT,
-                about=Process.WORKER,
-                now_us=self._clocks.now_us(),
-            )
+            of_silence = (Process.WEB, FaultKind.PROCESS_SILENT)
+            now_us = self._clocks.now_us()
+            self._database.write(fault_log.clear_about, *of_silence, about=Process.WORKER, now_us=now_us)
             self._is_told = False
 
     def _tell(self, silent_s: float) -> None:
@@ -123,7 +113,7 @@ class WorkerWatch:
         content = recipe_versions.get(connection, board.recipe_id).content
         items = items_of(board, content, views.of_board(connection, board.key), self._pictures)
         decision = decision_of(BoardRun(board, items), self._clocks.now_us())
-        decisions.write(connection, decision, self._config.stop_rules)
+        board_rows.decide(connection, decision, self._config.stop_rules)
 
 
 def _try(connection: Connection) -> None:

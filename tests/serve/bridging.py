@@ -11,19 +11,20 @@ from waiting import eventually
 from coe.serve.bridge import outbox_relay
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Message, Origin, Sink, SinkConnection, SinkFailed, StationStatus
-from coe.serve.database import event_log, fault_log, outbox
+from coe.serve.database import event_log, fault_log
 from coe.serve.database.connecting import Database
 from coe.serve.enums import EventKind
 
 RELAY = """
 import sys, threading
 from pathlib import Path
-from coe.serve.bridge import outbox_relay, sink_settings
+from coe.serve.bridge import outbox_relay
+from coe.serve.bridge import sinks
 from coe.serve.database.connecting import open_database
 from coe.serve.service_config import load
 config, stop = load(Path(sys.argv[1])), threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), stop.set())).start()
-sinks = sink_settings.sinks_of(config.station, config.sinks)
+sinks = sinks.sinks_of(config.station, config.sinks)
 outbox_relay.tell(sinks, open_database(config.database_url), stop)
 """
 """A program that tells the sinks of a config file until its standard input ends."""
@@ -31,7 +32,7 @@ outbox_relay.tell(sinks, open_database(config.database_url), stop)
 
 @contextmanager
 def bridged(database: Database, sinks: Mapping[str, Callable[[], Sink]]) -> Iterator[None]:
-    database.write(outbox.register_sinks, list(sinks), NOON)
+    database.write(event_log.register_sinks, list(sinks), NOON)
     stop = threading.Event()
     bridge = threading.Thread(target=outbox_relay.tell, args=(sinks, database, stop))
     bridge.start()
@@ -43,8 +44,8 @@ def bridged(database: Database, sinks: Mapping[str, Callable[[], Sink]]) -> Iter
         bridge.join()
 
 
-def queues(database: Database) -> list[outbox.SinkQueue]:
-    return database.read(outbox.queues)
+def queues(database: Database) -> list[event_log.SinkQueue]:
+    return database.read(event_log.queues)
 
 
 def waiting(database: Database, sink: str) -> int:

@@ -26,7 +26,7 @@ from coe.serve.bridge import outbox_relay
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Message, Origin, Sink, SinkConnection
 from coe.serve.clock import Clocks, now_us
-from coe.serve.database import board_rows, call_rows, event_log, keys, outbox
+from coe.serve.database import board_rows, call_rows, event_log, keys
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.enums import EventKind, Role
 from coe.serve.failpoints import Failpoint
@@ -164,7 +164,7 @@ def tell_file(config: ServeConfig, path: Path, nth: int) -> None:
 
 def waiting(database: Database) -> int:
     with database.reading() as connection:
-        return sum(queue.waiting for queue in outbox.queues(connection))
+        return sum(queue.waiting for queue in event_log.queues(connection))
 
 
 def new_database(config: ServeConfig, template: Path) -> Database:

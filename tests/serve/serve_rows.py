@@ -7,10 +7,9 @@ from sqlalchemy import Connection
 
 from coe.board.parts_list import Side
 from coe.core import Verdict
-from coe.serve.database import board_rows, decisions, recipe_versions, row_types
-from coe.serve.database.decisions import Decision
-from coe.serve.database.findings import GoodComponent
-from coe.serve.database.tables import Board, NewBoard, NewCall, Recipe, Tally, View, view
+from coe.serve.database import board_rows, recipe_versions, row_types
+from coe.serve.database.board_rows import Decision, GoodComponent
+from coe.serve.database.tables import Board, NewBoard, NewCall, Recipe, View, view
 from coe.serve.enums import CallReason
 
 NOON = 1_700_000_000_000_000
@@ -57,13 +56,12 @@ def decision(
 ) -> Decision:
     verdict = max((call.verdict for call in calls), key=lambda one: one.severity, default=Verdict.OK)
     parts = [good()] if fine is None else fine
-    tally = Tally(NOON, board.recipe_id, "R0402", "body", "ok", 1, 0, 0.5)
-    return Decision(board, verdict, at_us, any(call.late for call in calls), calls, parts, [tally])
+    return Decision(board, verdict, at_us, any(call.late for call in calls), calls, parts)
 
 
 def decided(connection: Connection, key: str, *calls: NewCall) -> Board:
     board = accepted(connection, key)
-    assert decisions.write(connection, decision(board, *calls))
+    assert board_rows.decide(connection, decision(board, *calls))
     found = row_types.get(connection, Board, board.id)
     assert found is not None
     return found

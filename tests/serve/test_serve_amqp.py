@@ -31,8 +31,7 @@ from waiting import eventually
 
 from coe.serve.bridge.amqp import AmqpSettings
 from coe.serve.bridge.amqp_connection import AmqpConnection
-from coe.serve.bridge.sink_settings import sinks_of
-from coe.serve.bridge.sinks import Message, Origin, SinkFailed
+from coe.serve.bridge.sinks import Message, Origin, SinkFailed, sinks_of
 from coe.serve.database.connecting import Database
 
 pytestmark = pytest.mark.usefixtures("hasty")

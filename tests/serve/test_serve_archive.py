@@ -17,7 +17,7 @@ from waiting import eventually
 from coe.serve import command, retention
 from coe.serve.clock import DAY_US, now_us
 from coe.serve.credentials import ARCHIVE
-from coe.serve.database import decisions, views
+from coe.serve.database import board_rows, views
 from coe.serve.database.connecting import Database
 from coe.serve.database.tables import NewView
 from coe.serve.picture_folder import Pictures
@@ -36,7 +36,7 @@ def board_with_picture(database: Database, pictures: Pictures, key: str, *calls:
         view = views.add(connection, NewView(key, "top", kept, receiving.sha256, receiving.size_bytes, 2500, now_us()))
         board = accepted(connection, key, serial=f"S-{key}")
         opened = [ng(refdes, view_id=view.id) for refdes in calls]
-        decisions.write(connection, decision(board, *opened, at_us=now_us()))
+        board_rows.decide(connection, decision(board, *opened, at_us=now_us()))
     return kept
 
 

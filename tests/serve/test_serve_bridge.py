@@ -12,7 +12,7 @@ from coe.serve.bridge import outbox_relay
 from coe.serve.bridge.cfx import CfxFormat
 from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.sinks import Message, Origin, Sink, SinkRequest
-from coe.serve.database import fault_log, outbox, recipe_versions, states
+from coe.serve.database import event_log, fault_log, recipe_versions, states
 from coe.serve.database.connecting import Database
 from coe.serve.enums import FaultKind, LineState, Process, Subject
 
@@ -95,7 +95,7 @@ def test_pauses_grow_to_a_minute_and_begin_anew_after_a_success(
 
     monkeypatch.setattr(outbox_relay, "FIRST_PAUSE_S", 1.0)
     monkeypatch.setattr(outbox_relay, "LONGEST_PAUSE_S", 60.0)
-    sqlite_database.write(outbox.register_sinks, ["plant"], NOON)
+    sqlite_database.write(event_log.register_sinks, ["plant"], NOON)
     append(sqlite_database, 1)
     sink = Remembered()
     sink.is_down = True

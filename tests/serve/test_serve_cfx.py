@@ -14,9 +14,9 @@ from coe.core import Verdict
 from coe.serve.bridge.cfx import CfxFormat, time_span
 from coe.serve.bridge.outbox_relay import envelope_of
 from coe.serve.bridge.sinks import Origin, Sign, StationStatus
-from coe.serve.database import board_rows, call_rows, decisions, event_log, fault_log, recipe_versions, states
+from coe.serve.database import board_rows, call_rows, event_log, fault_log, recipe_versions, states
+from coe.serve.database.board_rows import Amendment
 from coe.serve.database.connecting import Database
-from coe.serve.database.decisions import Amendment
 from coe.serve.database.recipe_versions import KeptRecipes
 from coe.serve.database.tables import NewBoard, NewFault, NewVerification
 from coe.serve.database.verifications import record_verification
@@ -68,7 +68,7 @@ def test_a_board_makes_one_transaction(sqlite_database: Database) -> None:
         board = accepted(connection, "k1")
         board_rows.begin(connection, board.id, NOON)
         event_log.append(connection, EventKind.BOARD_STARTED, NOON, board.facts, board.id)
-        decisions.write(connection, decision(board))
+        board_rows.decide(connection, decision(board))
     assert names(sqlite_database) == ["UnitsArrived", "WorkStarted", "UnitsInspected", "WorkCompleted", "UnitsDeparted"]
     [started] = bodies(sqlite_database, "WorkStarted")
     [inspected] = bodies(sqlite_database, "UnitsInspected")
@@ -130,7 +130,7 @@ def test_a_part_of_a_whole_board_has_its_outline_in_millimetres(sqlite_database:
         recipe = recipe_versions.add(connection, "whole", content, by="ann", now_us=NOON)
         new = NewBoard("k1", "d", recipe.id, "SN1", "", Side.TOP, "", {}, "feeder", NOON, None)
         board = board_rows.accept(connection, new)
-        decisions.write(connection, decision(board, ng("P1"), ng("P2"), ng("U7")))
+        board_rows.decide(connection, decision(board, ng("P1"), ng("P2"), ng("U7")))
     inspections = bodies(sqlite_database, "UnitsInspected")[0]["InspectedUnits"][0]["Inspections"]
     first, turned, unknown = (one["DefectsFound"][0]["RegionOfInterest"] for one in inspections)
     # P1 is 2.8 x 1.6 mm with its margin, in the middle at (5, 5).
@@ -152,7 +152,7 @@ def test_a_correction_of_a_verified_board_is_sent_too(sqlite_database: Database)
 def test_an_amendment_is_sent_with_what_was_raised(sqlite_database: Database) -> None:
     with sqlite_database.writing() as connection:
         board = decided(connection, "k1", late("R1"))
-        decisions.amend(connection, Amendment(board.id, NOON + 2, [ng("R1", Verdict.NG)], []))
+        board_rows.amend(connection, Amendment(board.id, NOON + 2, [ng("R1", Verdict.NG)]))
     [_, amended] = bodies(sqlite_database, "UnitsInspected")
     assert amended["InspectedUnits"][0]["Inspections"][0]["DefectsFound"][0]["DefectCode"] == "cracked"
 

@@ -16,9 +16,9 @@ from coe.board.parts_list import BoardPart, Side
 from coe.core import Verdict
 from coe.serve.bridge.cfx import PUBLISHED, CfxFormat
 from coe.serve.bridge.sinks import Origin, Sign, StationStatus
-from coe.serve.database import board_rows, decisions, event_log, recipe_versions
+from coe.serve.database import board_rows, event_log, recipe_versions
+from coe.serve.database.board_rows import Amendment
 from coe.serve.database.connecting import Database
-from coe.serve.database.decisions import Amendment
 from coe.serve.database.tables import Board, NewBoard, NewCall
 from coe.serve.enums import CallReason, EventKind, Intake, LineState, Outcome
 
@@ -50,7 +50,7 @@ def results(message: dict[str, Any]) -> list[tuple[str, int, str, str, int]]:
 def test_each_unit_of_a_panel_has_its_serial_number_and_status(sqlite_database: Database) -> None:
     with sqlite_database.writing() as connection:
         board = panel(connection)
-        decisions.write(connection, decision(board, ng("r1c2/P4"), SKIPPED))
+        board_rows.decide(connection, decision(board, ng("r1c2/P4"), SKIPPED))
     [arrived], [departed] = bodies(sqlite_database, "UnitsArrived"), bodies(sqlite_database, "UnitsDeparted")
     assert arrived["UnitCount"] == 3
     assert positions(arrived) == [
@@ -85,7 +85,7 @@ def test_a_persons_words_count_for_their_unit_and_a_bad_mark_never_becomes_good(
 ) -> None:
     with sqlite_database.writing() as connection:
         board = panel(connection)
-        decisions.write(connection, decision(board, ng("r1c2/P4"), SKIPPED))
+        board_rows.decide(connection, decision(board, ng("r1c2/P4"), SKIPPED))
     answer(sqlite_database, board.id, **{"r1c2/P4": outcome, "r1c3": Outcome.FALSE_CALL})
     human = bodies(sqlite_database, "UnitsInspected")[-1]
     assert [unit[2:4] for unit in results(human)] == [
@@ -99,7 +99,7 @@ def test_a_panel_that_is_in_doubt_as_a_whole_has_no_unit_that_passed(sqlite_data
     with sqlite_database.writing() as connection:
         board = panel(connection)
         doubt = replace(decision(board, SKIPPED), verdict=Verdict.REVIEW, reason="its code says 'SN2'")
-        decisions.write(connection, doubt)
+        board_rows.decide(connection, doubt)
     [inspected], [completed] = bodies(sqlite_database, "UnitsInspected"), bodies(sqlite_database, "WorkCompleted")
     assert [unit[2] for unit in results(inspected)] == ["Failed", "Failed", "Skipped"]
     assert [unit["Status"] for unit in completed["Units"]] == ["Fail", "Fail", "Skip"]
@@ -109,8 +109,8 @@ def test_an_amendment_speaks_of_the_units_alone_that_became_worse(sqlite_databas
     with sqlite_database.writing() as connection:
         board = panel(connection)
         late = NewCall("r1c1/P1", "A", Verdict.REVIEW, CallReason.LATE, late=True)
-        decisions.write(connection, decision(board, late, ng("r1c2/P4")))
-        decisions.amend(connection, Amendment(board.id, NOON + 2, [ng("r1c1/P1")], []))
+        board_rows.decide(connection, decision(board, late, ng("r1c2/P4")))
+        board_rows.amend(connection, Amendment(board.id, NOON + 2, [ng("r1c1/P1")]))
     amended = bodies(sqlite_database, "UnitsInspected")[-1]
     assert [unit[:3] for unit in results(amended)] == [("U1", 1, "Failed")]
 
@@ -126,7 +126,7 @@ def test_a_board_that_is_taken_back_departs_whether_it_was_begun_or_not(sqlite_d
 def test_the_api_and_the_page_have_the_verdict_of_each_unit(served: Served) -> None:
     board = served.database.write(panel)
     assert {unit["verdict"] for unit in served.operator.get("/api/v1/boards/1").json()["units"]} == {None}
-    served.database.write(decisions.write, decision(board, ng("r1c2/P4"), SKIPPED))
+    served.database.write(board_rows.decide, decision(board, ng("r1c2/P4"), SKIPPED))
     units = served.operator.get("/api/v1/boards/1").json()["units"]
     assert [tuple(unit[name] for name in ("number", "unit", "serial", "verdict", "bad_mark")) for unit in units] == [
         (1, "r1c1", "U1", "OK", False),
@@ -140,7 +140,7 @@ def test_the_api_and_the_page_have_the_verdict_of_each_unit(served: Served) -> N
 def test_no_unit_of_a_panel_that_is_in_doubt_as_a_whole_is_ok_in_the_api(served: Served) -> None:
     with served.database.writing() as connection:
         doubt = replace(decision(panel(connection), ng("r1c2/P4"), SKIPPED), reason="its code says 'SN2'")
-        decisions.write(connection, doubt)
+        board_rows.decide(connection, doubt)
     units = served.operator.get("/api/v1/boards/1").json()["units"]
     assert [unit["verdict"] for unit in units] == ["REVIEW", "NG", None]
 

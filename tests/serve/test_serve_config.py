@@ -12,11 +12,9 @@ from sqlalchemy import make_url
 
 from coe.errors import ConfigError, RulesError
 from coe.serve import service_config
-from coe.serve.bridge import sink_settings
-from coe.serve.bridge.sink_settings import Secret, expect_packages
-from coe.serve.bridge.sinks import Origin, Package
-from coe.serve.exposure import expect_place
+from coe.serve.bridge.sinks import Origin, Package, Secret, expect_packages
 from coe.serve.gate import pages
+from coe.serve.gate.server import expect_place
 
 
 def written(folder: Path, text: str) -> Path:
@@ -147,7 +145,7 @@ def test_sinks_come_from_entry_points_and_name_the_extras_of_their_packages(tmp_
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     sinks = service_config.load(written(tmp_path, ALL_SINKS)).sinks
     assert sinks.names == ["m", "n", "opcua", "q", "w"]
-    assert {kind for kind, _, _ in sinks.listed()} == set(project["entry-points"][sink_settings.GROUP])
+    assert {kind for kind, _, _ in sinks.listed()} == set(project["entry-points"]["coe.sinks"])
     for _, _, sink in sinks.listed():
         if sink.needs is not None:
             extra = project["optional-dependencies"][sink.needs.extra]

@@ -16,9 +16,9 @@ from thorough import THOROUGH
 from coe.board.parts_list import Side
 from coe.core import Verdict
 from coe.serve.clock import HOUR_US, hour_of
-from coe.serve.database import board_rows, call_rows, decisions, hourly, repairs, row_types, verifications
+from coe.serve.database import board_rows, call_rows, hourly, repairs, row_types, verifications
+from coe.serve.database.board_rows import Amendment
 from coe.serve.database.connecting import Database
-from coe.serve.database.decisions import Amendment
 from coe.serve.database.hourly import BoardCount, CallCount, Window
 from coe.serve.database.tables import (
     Board,
@@ -134,14 +134,14 @@ class Shift:
             decision_made = decision(one, *self._new_calls(step.calls), at_us=at_us)
             if "review" in step.calls:
                 decision_made = replace(decision_made, verdict=Verdict.REVIEW)
-            decisions.write(self._connection, decision_made)
+            board_rows.decide(self._connection, decision_made)
         elif step.what == "abort":
             board_rows.abort(self._connection, one, at_us, reason="taken back")
         elif step.what == "amend":
             found = row_types.get(self._connection, Board, one.id)
             if found is not None and found.verdict is not None:
                 new = replace(ng("P0"), label="lifted")
-                decisions.amend(self._connection, Amendment(one.id, at_us, [new], []))
+                board_rows.amend(self._connection, Amendment(one.id, at_us, [new]))
         elif step.what == "escape" and one.serial:
             repairs.report_escape(self._connection, NewEscape(one.serial, at_us, "ann"))
 
@@ -182,8 +182,8 @@ def test_counts_are_what_a_look_at_every_row_gives(
 def test_all_passes_count_as_decided_and_first_passes_alone_in_a_yield(database: Database) -> None:
     with database.writing() as connection:
         first, second = accept(connection, "SN1"), accept(connection, "SN1")
-        decisions.write(connection, decision(first, ng()))
-        decisions.write(connection, decision(second))
+        board_rows.decide(connection, decision(first, ng()))
+        board_rows.decide(connection, decision(second))
         assert hourly.decisions(connection) == {Verdict.NG: 1, Verdict.OK: 1}
         (count,) = hourly.board_counts(connection, ALWAYS)
     assert (count.boards, count.clean) == (1, 0)
@@ -192,7 +192,7 @@ def test_all_passes_count_as_decided_and_first_passes_alone_in_a_yield(database:
 def test_an_amendment_moves_a_board_to_its_new_verdict(database: Database) -> None:
     with database.writing() as connection:
         board = decided(connection, "k1", late("R1"))
-        assert decisions.amend(connection, Amendment(board.id, NOON + 9, [ng("R1")], []))
+        assert board_rows.amend(connection, Amendment(board.id, NOON + 9, [ng("R1")]))
         (count,) = hourly.call_counts(connection, ALWAYS)
     assert (count.label, count.outcome, count.calls) == ("cracked", None, 1)
 

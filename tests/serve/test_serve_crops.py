@@ -19,8 +19,8 @@ from coe.learn.golden_reference import learn
 from coe.pictures.picture_file import PictureFile
 from coe.serve.clock import now_us
 from coe.serve.component_pictures import CropPlace, Cutter
-from coe.serve.database import board_rows, decisions
-from coe.serve.database.decisions import Decision
+from coe.serve.database import board_rows
+from coe.serve.database.board_rows import Decision
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import LineSettings
 from coe.serve.worker.locating import Located
@@ -144,7 +144,7 @@ def test_a_view_that_shows_a_part_alone_says_how_large_it_is(served: Served) -> 
     assert served.feeder.post("/api/v1/boards/k1", json=body).status_code == 202
     with served.database.writing() as connection:
         handed_in = the(board_rows.of_key(connection, "k1"))
-        decisions.write(connection, Decision(handed_in, Verdict.NG, now_us(), False, [ng(view_id=1)], [], []))
+        board_rows.decide(connection, Decision(handed_in, Verdict.NG, now_us(), False, [ng(view_id=1)], []))
     call = served.operator.get("/api/v1/calls/1").json()
     assert call["picture"] == {"pixels": 1600, "around": 0, "in_view": False, "view_pixels": 1600, "middle": []}
 

@@ -21,13 +21,10 @@ from coe.serve.database import (
     board_rows,
     call_rows,
     connecting,
-    decisions,
     event_log,
     fault_log,
-    findings,
     hourly,
     keys,
-    outbox,
     recipe_versions,
     repairs,
     row_types,
@@ -36,10 +33,10 @@ from coe.serve.database import (
     verifications,
     views,
 )
+from coe.serve.database.board_rows import Amendment
 from coe.serve.database.connecting import Database, DatabaseError, open_database
-from coe.serve.database.decisions import Amendment
 from coe.serve.database.hourly import Window
-from coe.serve.database.migration import expect_newest, migrate, newest, revision_of, take_from
+from coe.serve.database.migration import expect_newest, migrate, newest, revision_of
 from coe.serve.database.row_types import upserting
 from coe.serve.database.tables import (
     Board,
@@ -50,7 +47,6 @@ from coe.serve.database.tables import (
     NewRepair,
     NewVerification,
     NewView,
-    Tally,
     View,
 )
 from coe.serve.database.verifications import CallChanged
@@ -85,27 +81,6 @@ def test_a_new_database_has_the_tables_of_the_schema(database: Database) -> None
         differences = compare_metadata(context, tables.metadata)
     steps = [step for one in differences for step in (one if isinstance(one, list) else [one])]
     assert [step for step in steps if "comment" not in step[0]] == []
-
-
-def test_recipes_and_keys_of_a_database_from_before_the_first_release_are_taken_along(
-    database: Database, bare_database: Database
-) -> None:
-    with database.writing() as connection:
-        old = recipe(connection)
-        keys.add(connection, "ann", Role.ENGINEER, "secret", now_us=NOON)
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0010'")
-    for opens in (migrate, expect_newest):
-        with pytest.raises(ConfigError, match="--take-from"):
-            opens(database)
-    migrate(bare_database)
-    assert take_from(bare_database, database) == (1, 1)
-    with bare_database.writing() as connection:
-        assert recipe_versions.get(connection, old.id) == old
-        found = keys.holder(connection, "secret", NOON)
-        assert (found.name, found.role) == ("ann", Role.ENGINEER)
-        keys.add(connection, "eva", Role.OPERATOR, "another", now_us=NOON)
-    with pytest.raises(ConfigError, match="already"):
-        take_from(bare_database, database)
 
 
 def test_a_database_of_the_first_schema_is_taken_over(database: Database) -> None:
@@ -174,17 +149,16 @@ def test_a_board_is_decided_once(database: Database) -> None:
     with database.writing() as connection:
         board = accepted(connection)
         assert board_rows.begin(connection, board.id, NOON)
-        assert decisions.write(connection, decision(board, ng("R1"), late("R2")))
+        assert board_rows.decide(connection, decision(board, ng("R1"), late("R2")))
     with database.writing() as connection:
-        assert not decisions.write(connection, decision(board))
+        assert not board_rows.decide(connection, decision(board))
         assert not board_rows.begin(connection, board.id, NOON)
         assert not board_rows.abort(connection, board, NOON, reason="too late")
         found = the(row_types.get(connection, Board, board.id))
         assert (found.state, found.verdict, found.late) == (BoardState.DECIDED, Verdict.NG, True)
         assert (found.components, found.calls, found.attempts) == (3, 2, 1)
         assert [call.refdes for call in call_rows.of_board(connection, board.id)] == ["R1", "R2"]
-        assert findings.unpack(board_rows.findings_of(connection, board.id)) == [good()]
-        assert [one.findings for one in hourly.tallies_between(connection, NOON, NOON + 1)] == [1]
+        assert board_rows.unpack(board_rows.findings_of(connection, board.id)) == [good()]
         assert board_rows.undecided(connection) == []
     assert kinds(database) == [EventKind.BOARD_ACCEPTED, EventKind.BOARD_DECIDED]
 
@@ -197,7 +171,7 @@ def test_a_board_without_calls_is_verified_at_once(database: Database) -> None:
 def test_a_board_for_review_without_calls_is_not_taken_as_verified(database: Database) -> None:
     with database.writing() as connection:
         board = accepted(connection, "k1")
-        assert decisions.write(connection, replace(decision(board), verdict=Verdict.REVIEW))
+        assert board_rows.decide(connection, replace(decision(board), verdict=Verdict.REVIEW))
         found = row_types.get(connection, Board, board.id)
     assert (found.state, found.verified_us) == (BoardState.DECIDED, None)
 
@@ -210,8 +184,8 @@ def test_a_board_takes_the_steps_of_the_table_of_states_and_no_others(database: 
     steps: list[Callable[[Connection, Board], object]] = [
         lambda to, board: board_rows.located(to, board.id),
         lambda to, board: board_rows.begin(to, board.id, NOON),
-        lambda to, board: decisions.write(to, decision(board, ng())),
-        lambda to, board: decisions.write(to, decision(board)),
+        lambda to, board: board_rows.decide(to, decision(board, ng())),
+        lambda to, board: board_rows.decide(to, decision(board)),
         lambda to, board: board_rows.abort(to, board, NOON, reason=""),
         verify,
     ]
@@ -232,7 +206,7 @@ def test_an_aborted_board_gets_no_decision(database: Database) -> None:
     with database.writing() as connection:
         board = accepted(connection)
         assert board_rows.abort(connection, board, NOON, reason="wrong side")
-        assert not decisions.write(connection, decision(board, ng()))
+        assert not board_rows.decide(connection, decision(board, ng()))
         assert call_rows.of_board(connection, board.id) == []
 
 
@@ -248,10 +222,10 @@ def test_later_findings_raise_severity_and_never_lower_it(database: Database) ->
     with database.writing() as connection:
         board = decided(connection, "k1", late("R1"), late("R2"))
         assert board.verdict is Verdict.REVIEW
-        same = Amendment(board.id, NOON + 9, [late("R1")], [])
-        assert not decisions.amend(connection, same)
-        assert decisions.amend(connection, Amendment(board.id, NOON + 9, [ng("R1")], []))
-        assert not decisions.amend(connection, Amendment(board.id, NOON + 9, [ng("R1", Verdict.REVIEW)], []))
+        same = Amendment(board.id, NOON + 9, [late("R1")])
+        assert not board_rows.amend(connection, same)
+        assert board_rows.amend(connection, Amendment(board.id, NOON + 9, [ng("R1")]))
+        assert not board_rows.amend(connection, Amendment(board.id, NOON + 9, [ng("R1", Verdict.REVIEW)]))
         found = the(row_types.get(connection, Board, board.id))
         assert (found.verdict, found.revision) == (Verdict.NG, 1)
         assert [call.verdict for call in call_rows.of_board(connection, board.id)] == [Verdict.NG, Verdict.REVIEW]
@@ -262,7 +236,7 @@ def test_the_word_of_a_person_outranks_a_later_finding(database: Database) -> No
         board = decided(connection, "k1", late("R1"))
         (call,) = call_rows.of_board(connection, board.id)
         verifications.record_verification(connection, call, NewVerification(Outcome.FALSE_CALL, NOON + 2, "op"))
-        assert not decisions.amend(connection, Amendment(board.id, NOON + 9, [ng("R1")], []))
+        assert not board_rows.amend(connection, Amendment(board.id, NOON + 9, [ng("R1")]))
 
 
 def test_verifications_supersede_and_are_never_overwritten(database: Database) -> None:
@@ -297,7 +271,7 @@ def test_verifications_supersede_and_are_never_overwritten(database: Database) -
 def test_no_insert_takes_the_place_of_a_row_that_is_never_changed(database: Database) -> None:
     with database.writing() as connection:
         board = accepted(connection, "k1", serial="SN1")
-        decisions.write(connection, decision(board, ng("R1")))
+        board_rows.decide(connection, decision(board, ng("R1")))
         (call,) = call_rows.open_calls(connection)
         for outcome in (Outcome.FALSE_CALL, Outcome.CONFIRMED):
             seen = the(row_types.get(connection, Call, call.id))
@@ -351,36 +325,23 @@ def test_a_call_is_claimed_by_one_person_until_the_claim_expires(database: Datab
         assert call_rows.claim(connection, call.id, by="bob", until_us=NOON + 30, now_us=NOON + 20)
 
 
-def test_tallies_add_up(database: Database) -> None:
-    with database.writing() as connection:
-        id = recipe(connection).id
-        one = Tally(NOON, id, "R", "body", "ok", 1, 0, 0.5)
-        hourly.add_tallies(connection, [one, one])
-        hourly.add_tallies(connection, [one, Tally(NOON, id, "R", "body", "bad", 1, 1, 0.9)])
-        found = hourly.tallies_between(connection, NOON, NOON + 1, recipe_ids=[id])
-    assert [(tally.label, tally.findings, tally.called, tally.score_sum) for tally in found] == [
-        ("bad", 1, 1, 0.9),
-        ("ok", 3, 0, 1.5),
-    ]
-
-
 def test_each_sink_gets_each_event_in_order_until_it_acknowledges(database: Database) -> None:
     with database.writing() as connection:
         event_log.append(connection, EventKind.STATE_CHANGED, NOON, {"n": 0})
-        outbox.register_sinks(connection, ["mqtt", "cfx"], NOON)
+        event_log.register_sinks(connection, ["mqtt", "cfx"], NOON)
         for number in (1, 2, 3):
             event_log.append(connection, EventKind.STATE_CHANGED, NOON + number, {"n": number})
     with database.writing() as connection:
-        waiting = outbox.waiting(connection, "mqtt")
+        waiting = event_log.waiting(connection, "mqtt")
         assert [event.body["n"] for event in waiting] == [1, 2, 3]
         assert [one.uuid for one in event_log.after(connection, 1)] == [event.uuid for event in waiting]
-        outbox.failed(connection, "mqtt", waiting[0].id, error="no broker")
-        assert [queue.error for queue in outbox.queues(connection)] == ["", "no broker"]
-        outbox.delivered(connection, "mqtt", [waiting[0].id])
-        assert [one.body["n"] for one in outbox.waiting(connection, "mqtt")] == [2, 3]
-        assert [(queue.sink, queue.waiting) for queue in outbox.queues(connection)] == [("cfx", 3), ("mqtt", 2)]
-        outbox.register_sinks(connection, ["mqtt"], NOON)
-        assert [queue.sink for queue in outbox.queues(connection)] == ["mqtt"]
+        event_log.failed(connection, "mqtt", waiting[0].id, error="no broker")
+        assert [queue.error for queue in event_log.queues(connection)] == ["", "no broker"]
+        event_log.delivered(connection, "mqtt", [waiting[0].id])
+        assert [one.body["n"] for one in event_log.waiting(connection, "mqtt")] == [2, 3]
+        assert [(queue.sink, queue.waiting) for queue in event_log.queues(connection)] == [("cfx", 3), ("mqtt", 2)]
+        event_log.register_sinks(connection, ["mqtt"], NOON)
+        assert [queue.sink for queue in event_log.queues(connection)] == ["mqtt"]
 
 
 def test_ids_of_events_grow_in_the_order_of_commits(database: Database) -> None:
@@ -437,7 +398,7 @@ def test_no_picture_goes_before_its_board_is_decided_or_while_its_call_is_open(d
         board = accepted(connection)
         assert views.orphans(connection, NOON + 1, NOON + 1) == []
         assert views.removable(connection, [shown.id]) == []
-        assert decisions.write(connection, decision(board, ng()))
+        assert board_rows.decide(connection, decision(board, ng()))
         assert views.removable(connection, [shown.id]) == []
         (call,) = call_rows.open_calls(connection)
         verifications.record_verification(connection, call, NewVerification(Outcome.CONFIRMED, NOON, "op"))
@@ -453,7 +414,7 @@ def test_a_view_whose_picture_goes_leaves_a_row_only_where_a_call_refers_to_it_a
     """The findings of good components name their views by these ids."""
     with database.writing() as connection:
         fine, called, last = (views.add(connection, view(name)) for name in ("a", "b", "c"))
-        assert decisions.write(connection, decision(accepted(connection), ng(view_id=called.id)))
+        assert board_rows.decide(connection, decision(accepted(connection), ng(view_id=called.id)))
         views.removed(connection, [fine.id, called.id, last.id], NOON)
         (kept,) = views.of_board(connection, "k1")
         assert (kept.id, kept.removed_us) == (called.id, NOON)
@@ -539,7 +500,7 @@ def test_the_chain_of_the_audit_shows_a_changed_entry(database: Database) -> Non
 def test_an_escape_belongs_to_the_newest_decided_board_of_its_serial(database: Database) -> None:
     with database.writing() as connection:
         board = accepted(connection, "k1", serial="SN1")
-        decisions.write(connection, decision(board))
+        board_rows.decide(connection, decision(board))
         accepted(connection, "k2", serial="SN1")
         assert repairs.report_escape(connection, NewEscape("SN1", NOON, "ict")).board_id == board.id
         assert repairs.report_escape(connection, NewEscape("SN2", NOON, "ict")).board_id is None
@@ -556,7 +517,7 @@ def test_an_escape_of_a_unit_belongs_to_its_panel_and_one_that_is_repeated_count
     window = Window(0, 2 * NOON)
     with database.writing() as connection:
         board = panel(connection, "k1", "P1", {"left": "SN7", "right": "SN8"})
-        decisions.write(connection, decision(board))
+        board_rows.decide(connection, decision(board))
         first = repairs.report_escape(connection, NewEscape("SN7", NOON, "ict", "R1", label="open"))
         assert first.board_id == board.id
         assert repairs.report_escape(connection, NewEscape("SN7", NOON + 5, "ict", "R1", label="open")) == first
@@ -571,7 +532,7 @@ def test_an_escape_of_a_unit_belongs_to_its_panel_and_one_that_is_repeated_count
 
 def test_a_first_pass_is_the_first_decision_of_a_product_and_a_serial(database: Database) -> None:
     def decide(board: Board) -> int:
-        assert decisions.write(connection, decision(board))
+        assert board_rows.decide(connection, decision(board))
         found = the(row_types.get(connection, Board, board.id))
         return found.pass_number
 
@@ -583,8 +544,6 @@ def test_a_first_pass_is_the_first_decision_of_a_product_and_a_serial(database: 
         units = enumerate(("SN5", "SN6", "SN5"))
         carrier = [panel(connection, f"c{key}", "CARRIER", {"left": unit}, "panel") for key, unit in units]
         assert [decide(one) for one in carrier] == [1, 1, 2], "the units are what comes back, not their carrier"
-        (tally,) = hourly.tallies_between(connection, 0, 2 * NOON, by=[])
-        assert tally.findings == 4, "scores of boards that come back say nothing about the process"
 
 
 def test_a_row_that_refers_to_nothing_is_refused(database: Database) -> None:
@@ -625,7 +584,7 @@ def test_a_database_of_a_newer_version_is_refused(sqlite_database: Database) -> 
     with sqlite_database.writing() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     for opens in (migrate, expect_newest):
-        with pytest.raises(ConfigError, match=r"^the database sqlite.*newer version"):
+        with pytest.raises(ConfigError, match=r"^the database sqlite.*another version"):
             opens(sqlite_database)
 
 

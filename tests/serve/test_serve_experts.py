@@ -11,11 +11,9 @@ from serve_rows import NOON, decision, ng, the
 from serving import Served, hand_in, signed_in
 
 from coe.scheduler.events import Event, Evicted, Loaded, Lost
-from coe.serve.clock import HOUR_US, hour_of, now_us
-from coe.serve.database import board_rows, decisions, states
+from coe.serve.clock import now_us
+from coe.serve.database import board_rows, states
 from coe.serve.database.connecting import Database
-from coe.serve.database.hourly import add_tallies
-from coe.serve.database.tables import Tally
 from coe.serve.enums import Process, Role
 from coe.serve.worker.line_watch import LineWatch
 from coe.store.exam import NO_EXAM, NO_GOOD
@@ -60,18 +58,11 @@ def test_what_the_line_said_of_experts_stays_until_it_says_more(database: Databa
 @pytest.fixture
 def used(served: Served) -> Served:
     """A service in which `body` is in memory, `joint` is on disk, and `old` is not open."""
-    hour = hour_of(now_us())
     hand_in(served.feeder, "k1", {"R1": "A"})
     with served.database.writing() as connection:
         board = the(board_rows.of_key(connection, "k1"))
-        made = decision(board, ng("R1"), at_us=now_us())
-        decisions.write(connection, replace(made, tallies=[]))
-        rows = []
-        for number in range(12):
-            for expert, score in (("body", 0.99 if number > 3 else 0.7), ("old", 0.9 + 0.001 * (number % 2))):
-                key = (hour - number * HOUR_US, board.recipe_id, "A", expert, "ok")
-                rows.append(Tally(*key, 100, 0, 100 * score))
-        add_tallies(connection, rows)
+        made = decision(board, ng("R1"), replace(ng("R2"), expert="old"), at_us=now_us())
+        board_rows.decide(connection, made)
         experts = {
             "body": {"bytes": 44 << 20, "devices": ["cuda"], "rules": 0.25, "estimated": 0.5},
             "joint": {"bytes": 20 << 20, "devices": [], "rules": 0.1, "estimated": None},

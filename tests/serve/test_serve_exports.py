@@ -13,8 +13,8 @@ from sqlalchemy import insert
 from coe.core import Verdict
 from coe.results import marks
 from coe.serve.clock import now_us
-from coe.serve.database import audit, board_rows, decisions, views
-from coe.serve.database.findings import GoodComponent
+from coe.serve.database import audit, board_rows, views
+from coe.serve.database.board_rows import GoodComponent
 from coe.serve.database.tables import escape, unit_serial
 from coe.serve.enums import Outcome
 from coe.serve.retention import sweep
@@ -30,7 +30,7 @@ def with_answers(served: Served) -> None:
         rows = [{"expert": "body", "label": "good", "score": 0.99}]
         calls = [ng(refdes, view_id=view_of[refdes]) for refdes in parts[:4]]
         good = [GoodComponent(refdes, "A", view_of[refdes], None, rows) for refdes in parts[4:]]
-        decisions.write(connection, decision(board, *calls, fine=good, at_us=now_us()))
+        board_rows.decide(connection, decision(board, *calls, fine=good, at_us=now_us()))
     words = ({"outcome": "confirmed"}, {"outcome": "false call"}, {"outcome": "accepted", "label": "chipped"})
     for id, word in enumerate(words, 1):
         path = f"/api/v1/calls/{id}/verification"
@@ -111,7 +111,7 @@ def test_a_defect_is_never_exported_under_a_label_that_passes(
             board = the(board_rows.of_key(connection, f"k{number}"))
             (view,) = views.of_board(connection, f"k{number}")
             doubt = replace(ng("R1", Verdict.REVIEW, view.id), expert=expert, label=label)
-            decisions.write(connection, decision(board, doubt, fine=[], at_us=now_us()))
+            board_rows.decide(connection, decision(board, doubt, fine=[], at_us=now_us()))
         word = {"outcome": outcome, "label": said}
         served.operator.post(f"/api/v1/calls/{number}/verification", json=word, headers={"If-Match": '"0"'})
         if folder is None:
@@ -150,7 +150,7 @@ def test_the_escape_of_a_unit_is_no_good_part_of_its_panel(served: Served) -> No
         (view,) = views.of_board(connection, "p1")
         finding = {"expert": "body", "label": "ok", "score": 0.99}
         fine = GoodComponent("left/R1", "A", view.id, None, [finding])
-        decisions.write(connection, decision(board, fine=[fine], at_us=now_us()))
+        board_rows.decide(connection, decision(board, fine=[fine], at_us=now_us()))
 
     def good() -> list[str]:
         folder = Path(served.engineer.post("/api/v1/exports", json={"days": 1}).json()["folder"])
@@ -170,7 +170,7 @@ def inspected(served: Served, key: str, side: str, *parts: str) -> None:
         finding = {"expert": "body", "label": "ok", "score": 0.99}
         fine = GoodComponent(parts[0], "A", view_of[parts[0]], None, [finding])
         opened = [ng(refdes, view_id=view_of[refdes]) for refdes in parts[1:]]
-        decisions.write(connection, decision(board, *opened, fine=[fine], at_us=now_us()))
+        board_rows.decide(connection, decision(board, *opened, fine=[fine], at_us=now_us()))
 
 
 def exported(served: Served) -> set[tuple[int, str]]:
@@ -222,7 +222,7 @@ def test_no_picture_goes_while_a_call_of_its_board_is_open(served: Served) -> No
     hand_in(served.feeder, "k1", {"R1": "A", "R8": "A"})
     with served.database.writing() as connection:
         board = the(board_rows.of_key(connection, "k1"))
-        decisions.write(connection, decision(board, ng("R1"), ng("R8"), at_us=now_us()))
+        board_rows.decide(connection, decision(board, ng("R1"), ng("R8"), at_us=now_us()))
     retention = served.gate.config.retention
     far_us = now_us() + 10**16
     for open_calls in (2, 1):

@@ -29,12 +29,12 @@ from coe.serve.database.connecting import DatabaseError, DatabaseErrorKind
 from coe.serve.database.tables import Board
 from coe.serve.enums import FaultKind, Intake, Subject
 from coe.serve.failpoints import Failpoint
-from coe.serve.folder_section import FolderSection
 from coe.serve.gate import folder_feeder
 from coe.serve.gate.board_routes import Handed, hand_in
 from coe.serve.gate.folder_feeder import AGAIN_S, NOTES, FolderFeeder
 from coe.serve.gate.problems import Problem
 from coe.serve.gate.upload_routes import discard_views
+from coe.serve.service_config import FolderSection
 
 PARTS = {"R1": "A", "R2": "B"}
 

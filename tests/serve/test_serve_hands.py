@@ -274,18 +274,9 @@ def test_a_wide_screen_is_used_and_no_bar_of_a_chart_leaves_its_row(served: Serv
     assert page.locator("main").bounding_box()["width"] > 0.9 * width
 
 
-def test_the_form_of_a_trial_offers_the_labels_that_the_expert_has(served: Served, browser: Any) -> None:
+def test_what_was_typed_into_the_form_of_a_trial_is_there_again_after_the_session(served: Served, browser: Any) -> None:
     page = signed_in(served, browser, Role.ENGINEER, "/trials")
-    page.select_option("[name=expert]", "body-c")
-    assert page.eval_on_selector("[name=label]", "(field) => [...field.selectedOptions].map((one) => one.value)") == [
-        "ok"
-    ]
-    offered = "(field) => [...field.options].filter((one) => !one.parentElement.disabled).map((one) => one.value)"
-    assert page.eval_on_selector("[name=label]", offered) == ["ok", "bad", "none"]
-    chosen = "(option) => { option.selected = true; option.closest('select').dispatchEvent(new Event('input')); }"
-    page.eval_on_selector("[data-when=body-c] option:nth-child(2)", chosen)
-    page.fill("[name=score]", "0.7")
-    page.check("[name=inspect]")
+    page.fill("[name=boards]", "7")
     page.context.clear_cookies()
     page.click("text=Try >> nth=-1")
     key = keys.generate()  # the session was over: what was typed is there again after the next sign-in
@@ -293,12 +284,11 @@ def test_the_form_of_a_trial_offers_the_labels_that_the_expert_has(served: Serve
         connection.execute(update(api_key).where(api_key.c.name == "a new engineer").values(hash=keys.hash_of(key)))
     page.fill("#key", key)
     page.keyboard.press("Enter")
-    page.wait_for_selector("[name=score]")
+    page.wait_for_selector("[name=boards]")
     with page.expect_response("**/api/v1/trials") as answer:
         page.click("text=Try >> nth=-1")
     assert answer.value.status == 201
     (trial,) = served.database.read(trial_rows.newest)
-    assert trial.asked["scores"] == {"body-c": {"min_scores": {"bad": 0.7}}}
-    assert trial.asked["inspect"]
+    assert trial.asked["boards"] == 7
     page.wait_for_selector("tbody tr")
-    assert page.input_value("[name=score]") == ""
+    assert page.input_value("[name=boards]") == "1000"

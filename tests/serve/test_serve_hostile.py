@@ -21,7 +21,7 @@ from coe.serve.database.tables import NewFault
 from coe.serve.enums import FaultKind, Process, Role
 from coe.serve.gate.app import OPERATIONS
 from coe.serve.gate.operations import Operation
-from coe.serve.gate.own_faults import OwnFaults
+from coe.serve.gate.storage import OwnFaults
 from coe.serve.picture_folder import Receiving
 from coe.serve.service_config import Limits
 

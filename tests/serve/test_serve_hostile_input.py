@@ -12,7 +12,7 @@ from coe.helpers.strict_model import of_json
 from coe.serve.clock import now_us
 from coe.serve.database import keys
 from coe.serve.enums import Role
-from coe.serve.gate import event_routes, recipe_routes, state_routes
+from coe.serve.gate import recipe_routes, state_routes
 from coe.serve.gate.access import COOKIE
 from coe.serve.request import BoardRequest
 
@@ -127,7 +127,7 @@ def test_a_fault_of_the_service_has_the_headers_of_every_answer(
 
 
 def test_a_stream_of_events_ends_with_its_key(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_routes, "ALIVE_S", 0.05)
+    monkeypatch.setattr(state_routes, "ALIVE_S", 0.05)
     key = keys.generate()
     served.database.write(keys.add, "guest", Role.OPERATOR, key, now_us=now_us())
     headers = {"Authorization": f"Bearer {key}"}

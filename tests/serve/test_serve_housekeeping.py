@@ -24,7 +24,7 @@ from coe.serve import backup, service_config
 from coe.serve import command as serve
 from coe.serve.clock import DAY_US, HOUR_US, now_us
 from coe.serve.creation import Wanted, create
-from coe.serve.database import board_rows, call_rows, decisions, keys, recipe_versions, verifications, views
+from coe.serve.database import board_rows, call_rows, keys, recipe_versions, verifications, views
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.tables import NewVerification, NewView
 from coe.serve.enums import Outcome, Role
@@ -282,8 +282,8 @@ def test_pictures_go_after_their_time_and_none_while_it_is_needed(filled: ServeC
     with database.writing() as connection:
         board = board_rows.of_key(connection, "k1")
         assert board is not None
-        decision = decisions.Decision(board, ng().verdict, now_us(), False, [ng("R2")], [], [])
-        assert decisions.write(connection, decision)
+        decision = board_rows.Decision(board, ng().verdict, now_us(), False, [ng("R2")], [])
+        assert board_rows.decide(connection, decision)
     assert left(1000) == 2  # a call is open
     with database.writing() as connection:
         (call,) = call_rows.open_calls(connection)
@@ -296,7 +296,7 @@ def test_a_board_whose_pictures_are_gone_is_not_looked_at_again(filled: ServeCon
     with database.writing() as connection:
         board = board_rows.of_key(connection, "k1")
         assert board is not None
-        assert decisions.write(connection, decision(board, at_us=now_us()))
+        assert board_rows.decide(connection, decision(board, at_us=now_us()))
     pictures, keep, later_us = Pictures(filled.pictures), Retention(ok_days=1), now_us() + 2 * DAY_US
     assert sweep(database, pictures, keep, now_us()) == 0
     assert len(database.read(views.expired, Verdict.OK, later_us, later_us, after_id=0, limit=9)) == 2
@@ -317,7 +317,7 @@ def test_what_came_while_a_clock_was_not_set_or_ahead_is_as_old_as_what_came_nex
         monkeypatch.setattr(stations, "now_us", lambda: at_us)
         board = accept(config, database, recipe.id, {"R1": LIGHT}, key=key)
         with database.writing() as connection:
-            assert decisions.write(connection, decision(board, at_us=at_us))
+            assert board_rows.decide(connection, decision(board, at_us=at_us))
             views.add(connection, NewView(f"no-{key}", "R1", f"00/{key}.png", "a" * 64, 10, 100, at_us))
 
     def left(at_us: int, free_share: float = 1.0, since_us: int | None = None) -> int:

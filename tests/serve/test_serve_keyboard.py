@@ -16,7 +16,7 @@ from waiting import eventually
 from whole_boards import BOARD, WHOLE, found, png, with_call
 
 from coe.serve.clock import now_us
-from coe.serve.database import call_rows, decisions, findings, keys, recipe_versions, repairs, row_types, verifications
+from coe.serve.database import board_rows, call_rows, keys, recipe_versions, repairs, row_types, verifications
 from coe.serve.database.tables import Board, api_key, call
 from coe.serve.enums import Outcome, RepairOutcome, Role
 from coe.serve.service_config import VerifySection
@@ -145,7 +145,7 @@ def with_pictures(served: Served, calls: int) -> None:
         call = replace(ng(f"R{number}", view_id=number + 1), component="A")
         with served.database.writing() as connection:
             board = the(row_types.get(connection, Board, answer.json()["board"]))
-            decisions.write(connection, decision(board, call, at_us=NOON, fine=[]))
+            board_rows.decide(connection, decision(board, call, at_us=NOON, fine=[]))
 
 
 def wait_drawn(page: Any, refdes: str) -> None:
@@ -397,7 +397,7 @@ def test_a_part_whose_pictures_were_not_drawn_is_not_good(
 ) -> None:
     holding(served, answers_hold_s=0)
     if lost == "reference":
-        monkeypatch.setattr(findings, "good_picture", lambda *_: ("of another board", None))
+        monkeypatch.setattr(board_rows, "good_picture", lambda *_: ("of another board", None))
     with_pictures(served, 1)
     page = signed_in(served, browser, Role.OPERATOR, "/")
     page.wait_for_selector("#live")
@@ -481,7 +481,7 @@ def test_a_page_without_news_says_since_when_by_the_clock_of_the_place(served: S
     page.route("**/line/part", lambda route: route.abort())
     page.evaluate(ask_again)
     hour = datetime.now(UTC).hour
-    page.wait_for_selector(f"#outdated b:text-matches('No news since 0?({hour}|{(hour + 23) % 24}):')")
+    page.wait_for_selector(f"#outdated b:text-matches('No update since 0?({hour}|{(hour + 23) % 24}):')")
     page.unroute("**/line/part")
     page.wait_for_timeout(1100)  # it asks once a second at most
     page.evaluate(ask_again)

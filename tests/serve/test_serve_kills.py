@@ -34,7 +34,7 @@ from whole_boards import BOARD, WHOLE, png
 
 from coe.core import Verdict
 from coe.serve.clock import DAY_US, now_us
-from coe.serve.database import audit, board_rows, call_rows, event_log, outbox, row_types, verifications, views
+from coe.serve.database import audit, board_rows, call_rows, event_log, row_types, verifications, views
 from coe.serve.database.connecting import Database
 from coe.serve.database.tables import Board, NewVerification, Recipe, Verification
 from coe.serve.enums import UNDECIDED, Outcome
@@ -243,7 +243,7 @@ def check_told(service: Service) -> None:
 def test_two_hundred_kills_break_no_guarantee(tmp_path: Path, sqlite_template: Path, tiny: tuple[Path, Path]) -> None:
     config, chance = config_of(tmp_path / "service", listen={"port": free_port()}), Random(7)
     database = new_database(config, sqlite_template)
-    database.write(outbox.register_sinks, ["plant"], now_us())
+    database.write(event_log.register_sinks, ["plant"], now_us())
     service = Service(config, database, tiny, tmp_path / "told")
     api_key, kills, turn, late = add_feeder(database), 0, 0, []
     while kills < KILLS:

@@ -15,7 +15,7 @@ from coe.core import Verdict
 from coe.lab import past_boards
 from coe.lab.serve_bench import PAGES
 from coe.serve.clock import HOUR_US, hour_of, now_us
-from coe.serve.database import board_rows, decisions, recipe_versions, repairs, tables
+from coe.serve.database import board_rows, recipe_versions, repairs, tables
 from coe.serve.database.tables import NewBoard, NewEscape
 from coe.serve.enums import BoardState
 from coe.serve.retention import sweep
@@ -87,7 +87,7 @@ def test_a_board_and_an_escape_are_found_by_their_serials_alone(served: Served) 
     with served.database.writing() as connection, statements(served.database.engine) as seen:
         (recipe,) = recipe_versions.all_active(connection)
         new = NewBoard("k", "d" * 64, recipe.id, "SN0000001", "", Side.TOP, "", {}, "f", now_us(), None)
-        assert decisions.write(connection, decision(board_rows.accept(connection, new), at_us=now_us()))
+        assert board_rows.decide(connection, decision(board_rows.accept(connection, new), at_us=now_us()))
         assert repairs.report_escape(connection, NewEscape("SN0000001", now_us(), "ann")).board_id
         for statement, parameters in seen:
             plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters)]

@@ -18,9 +18,8 @@ from serving import config_of
 from waiting import eventually
 
 from coe.serve.bridge.mqtt import MqttConnection, MqttSettings
-from coe.serve.bridge.sink_settings import Tls, sinks_of
-from coe.serve.bridge.sinks import Message, Origin, SinkFailed
-from coe.serve.database import outbox
+from coe.serve.bridge.sinks import Message, Origin, SinkFailed, Tls, sinks_of
+from coe.serve.database import event_log
 from coe.serve.database.connecting import Database
 
 
@@ -144,7 +143,7 @@ def test_a_bridge_that_is_killed_repeats_what_it_had_not_noted_with_the_same_ids
 ) -> None:
     file = tmp_path / "serve.yaml"
     file.write_text(f"station: test\ndata: .\nsinks: {{mqtt: {{plant: {{host: localhost, port: {broker.port}}}}}}}\n")
-    sqlite_database.write(outbox.register_sinks, ["plant"], NOON)
+    sqlite_database.write(event_log.register_sinks, ["plant"], NOON)
     for number in range(5):
         append(sqlite_database, number)
     with hearing(broker.port, "coe/test/#") as hearer:

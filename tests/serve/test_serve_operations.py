@@ -16,9 +16,9 @@ from waiting import eventually
 from coe.serve import processes
 from coe.serve.backup import back_up
 from coe.serve.clock import now_us
-from coe.serve.database import audit, board_rows, decisions, event_log, keys, views
+from coe.serve.database import audit, board_rows, event_log, keys, views
+from coe.serve.database.board_rows import Amendment
 from coe.serve.database.connecting import open_database
-from coe.serve.database.decisions import Amendment
 from coe.serve.database.migration import migrate
 from coe.serve.enums import EventKind
 from coe.serve.service_config import ServeConfig
@@ -33,7 +33,7 @@ def test_a_restored_backup_shows_boards_and_pictures_and_decides_what_was_waitin
     with served.database.writing() as connection:
         board = the(board_rows.of_key(connection, "decided"))
         (first, _) = views.of_board(connection, "decided")
-        decisions.write(connection, decision(board, ng("R1", view_id=first.id), at_us=now_us()))
+        board_rows.decide(connection, decision(board, ng("R1", view_id=first.id), at_us=now_us()))
         keys.revoke(connection, "engineer", now_us())
         audit.append(connection, "console", "revoke key", "engineer", now_us=now_us())
     waiting = hand_in(served.feeder, "waiting", {"R1": "C"}).json()["board"]
@@ -149,6 +149,6 @@ def test_no_amendment_makes_a_counter_fall(served: Served) -> None:
     board = served.database.write(decided, "k1", late("R1"))
     before = counters()
     assert before['coe_boards_decided_total{verdict="REVIEW"}'] == 1
-    assert served.database.write(decisions.amend, Amendment(board.id, NOON + 5, [ng("R1")], []))
+    assert served.database.write(board_rows.amend, Amendment(board.id, NOON + 5, [ng("R1")]))
     after = counters()
     assert all(after[name] >= value for name, value in before.items())

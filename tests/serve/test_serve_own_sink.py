@@ -11,7 +11,7 @@ from bridging import RELAY
 from serve_rows import NOON, decided, ng
 from waiting import eventually
 
-from coe.serve.database import outbox
+from coe.serve.database import event_log
 from coe.serve.database.connecting import Database
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "integration.md"
@@ -31,7 +31,7 @@ def test_the_example_of_the_docs_is_told_by_its_path_and_by_its_entry_point(
     file = tmp_path / "serve.yaml"
     file.write_text(f"station: aoi-1\ndata: .\n{config}  plant-log:\n    night: {{file: night.jsonl}}\n")
     with sqlite_database.writing() as connection:
-        outbox.register_sinks(connection, ["day", "night"], NOON)
+        event_log.register_sinks(connection, ["day", "night"], NOON)
         decided(connection, "k1", ng())
     bridge = subprocess.Popen(
         [sys.executable, "-c", RELAY, str(file)],

@@ -14,17 +14,17 @@ from sqlalchemy import update
 from tiny_line import TINY
 
 from coe.core import Verdict
-from coe.serve.clock import HOUR_US, LocalTime, hour_of, now_us
-from coe.serve.database import board_rows, decisions, fault_log, repairs, states, tables, trial_rows
-from coe.serve.database.decisions import Decision
-from coe.serve.database.findings import GoodComponent
-from coe.serve.database.tables import NewCall, NewEscape, NewFault, Tally
+from coe.serve.clock import HOUR_US, LocalTime, now_us
+from coe.serve.database import board_rows, fault_log, repairs, states, tables, trial_rows
+from coe.serve.database.board_rows import Decision, GoodComponent
+from coe.serve.database.tables import NewCall, NewEscape, NewFault
 from coe.serve.database.trial_rows import TrialNews
-from coe.serve.enums import CallReason, FaultKind, Process, Role, TrialState
-from coe.serve.gate.pages import page_routes, rendering
-from coe.serve.gate.pages.page_routes import PAGES, Spot
+from coe.serve.enums import CallReason, FaultKind, Process, Role, TrialState, Truth
+from coe.serve.gate.pages import rendering
+from coe.serve.gate.pages.page_routes import PAGES
 from coe.serve.gate.pages.rendering import STATIC
-from coe.serve.trial_counts import TrialCounts, TriedPart, Truth
+from coe.serve.statistics import Chart, ChartPoint
+from coe.serve.trials import TrialCounts, TriedPart
 
 SCRIPT = "<script>alert('x')</script>\"'>"
 PLACES = {"{id:int}": "1", "{name}/{version:int}": "tiny/1", "{draft}": "new", "{step}": "files"}
@@ -55,9 +55,8 @@ def with_hostile_texts(served: Served) -> None:
     with served.database.writing() as connection:
         board = board_rows.newest(connection)[0]
         good = GoodComponent(word, word, 1, None, [finding])
-        tally = Tally(hour_of(now_us()), board.recipe_id, word, word, word, 1, 1, 0.5)
         call = replace(hostile, view_id=1)
-        decisions.write(connection, Decision(board, Verdict.NG, now_us(), False, [call], [good], [tally], word))
+        board_rows.decide(connection, Decision(board, Verdict.NG, now_us(), False, [call], [good], word))
         fault_log.note(connection, NewFault(Process.WORKER, FaultKind.BOARD_FAILED, word, word), now_us())
         repairs.report_escape(connection, NewEscape(word, now_us(), word, word, word, word, word, word))
         counts = TrialCounts()
@@ -185,9 +184,9 @@ def test_the_picture_of_a_call_stands_beside_a_good_one_of_the_same_place(served
         assert first is not None
         assert second is not None
         good = [GoodComponent("R1", "A", 1, None, []), GoodComponent("R2", "A", 2, None, [])]
-        decisions.write(connection, Decision(first, Verdict.OK, now_us(), False, [], good, []))
+        board_rows.decide(connection, Decision(first, Verdict.OK, now_us(), False, [], good))
         call = replace(ng("R2", view_id=4), component="A")
-        decisions.write(connection, Decision(second, Verdict.NG, now_us(), False, [call], [], []))
+        board_rows.decide(connection, Decision(second, Verdict.NG, now_us(), False, [call], []))
     views = {number: person.get(f"/api/v1/views/{number}/picture").content for number in (1, 2, 4)}
     assert person.get("/api/v1/calls/1/picture").content == views[4]
     assert person.get("/api/v1/calls/1/reference").content == views[2] != views[1]
@@ -201,18 +200,22 @@ def test_the_picture_of_a_call_stands_beside_a_good_one_of_the_same_place(served
         assert (answer.content == shown) if shown else (answer.status_code == 404)
 
 
-def test_a_chart_has_a_gap_where_a_value_is_missing() -> None:
-    spots = [Spot(hour * HOUR_US, value) for hour, value in enumerate([0.5, None, 0.7, 0.8])]
-    drawn = the(page_routes.draw(spots, "%", LocalTime(), factor=100))
-    assert drawn.line.count("M") == 2
-    assert len(drawn.dots) == 3
-    assert all(page_routes.TOP <= dot.y <= page_routes.HEIGHT - page_routes.BOTTOM for dot in drawn.dots)
-    assert page_routes.draw([Spot(0, None)], "%", LocalTime()) is None
-    assert page_routes.draw([Spot(0, 0.0)], "ppm", LocalTime()) is not None
+def chart_of(*values: float, signals: int | None = None) -> Chart:
+    points = [
+        ChartPoint(hour * HOUR_US, value, 0.0, 0.4 if hour == signals else 1.0, 9) for hour, value in enumerate(values)
+    ]
+    return Chart(0.5, 1.0, tuple(points))
+
+
+def test_a_chart_lies_within_its_frame() -> None:
+    drawn = the(rendering.draw(chart_of(0.5, 0.7, 0.8), LocalTime()))
+    assert (drawn.line.count("M"), len(drawn.dots)) == (1, 3)
+    assert all(rendering.TOP <= dot.y <= rendering.HEIGHT - rendering.BOTTOM for dot in drawn.dots)
+    assert rendering.draw(chart_of(), LocalTime()) is None
+    assert rendering.draw(chart_of(0.0), LocalTime()) is not None
 
 
 def test_a_long_chart_has_dots_for_what_signals_alone() -> None:
-    spots = [Spot(hour * HOUR_US, 0.5, signals=hour == 70) for hour in range(150)]
-    drawn = the(page_routes.draw(spots, "%", LocalTime(), factor=100))
+    drawn = the(rendering.draw(chart_of(*[0.5] * 150, signals=70), LocalTime()))
     assert [dot.signals for dot in drawn.dots] == [True]
     assert drawn.line.count("L") == 149

@@ -1,28 +1,21 @@
-"""People sign in with a badge or a PIN; who guesses is stopped; figures by person are there only if they are wanted."""
+"""People sign in with a badge or a PIN; who guesses is stopped."""
 
-import hashlib
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from serve_rows import NOON, decided, ng, the
 from serving import WITH_HEADER, Served, client_of, problem
-from test_serve_cfx import answer
 from typer.testing import CliRunner
 
 from coe.errors import ConfigError
 from coe.serve.command import app
-from coe.serve.database import audit, call_rows, keys, verifications
+from coe.serve.database import audit, keys
 from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.hourly import Window
 from coe.serve.database.migration import migrate
-from coe.serve.database.row_types import change
-from coe.serve.database.tables import NewVerification
-from coe.serve.database.verifications import PersonFigures, figures_by_person
-from coe.serve.enums import Outcome, Role
-from coe.serve.gate.admissions import LOCKED_S, MOST_TRIES, Admissions
+from coe.serve.enums import Role
+from coe.serve.gate.gate_state import LOCKED_S, MOST_TRIES, Admissions
 
 BADGE, PIN = "04A2F1C9", "4711"
 
@@ -74,15 +67,6 @@ def test_nobody_with_a_badge_may_guess_at_those_of_others(served: Served) -> Non
     assert known(served.database, "eva", BADGE)
     codes = [sign_in(served, badge).status_code for _ in range(MOST_TRIES) for badge in ("04A2F1C0", BADGE)]
     assert codes == [*[401, 200] * (MOST_TRIES - 1), 401, 429]
-
-
-def test_a_badge_that_an_older_version_kept_without_its_form_is_known(served: Served) -> None:
-    old = hashlib.scrypt(BADGE.encode(), salt=b"coe badge", n=2**14, r=8, p=1, dklen=32).hex()
-    assert known(served.database, "eva")
-    served.database.write(change, keys.api_key, keys.api_key.c.name == "eva", badge_hash=old)
-    assert sign_in(served, BADGE).json()["name"] == "eva"
-    with pytest.raises(ConfigError, match="eva"):
-        known(served.database, "bob", BADGE)
 
 
 def test_scans_that_are_no_badges_keep_nobody_from_changing_the_person(served: Served) -> None:
@@ -169,26 +153,3 @@ def test_the_command_makes_a_person_and_changes_badge_and_pin(config: Path) -> N
     database.close()
     assert (eva.role, eva.badge_hash, eva.pin_hash) == (Role.OPERATOR, None, keys.pin_hash("Eva", PIN))
     assert details == [{"badge": False, "pin": True}, {"badge": True, "pin": True}]
-
-
-def test_figures_of_a_person_count_answers_and_corrections(database: Database) -> None:
-    database.write(decided, "k1", ng("R1"), ng("R2"))
-    answer(database, 1, R1=Outcome.FALSE_CALL, R2=Outcome.CONFIRMED)
-    with database.writing() as connection:
-        wrong = the(call_rows.of_component(connection, 1, "R1"))
-        verifications.record_verification(connection, wrong, NewVerification(Outcome.CONFIRMED, NOON + 10, "bob"))
-    with database.reading() as connection:
-        found = figures_by_person(connection, Window(NOON, NOON + 20))
-        assert figures_by_person(connection, Window(NOON + 20, NOON + 30)) == []
-        assert [one.answers for one in figures_by_person(connection, Window(NOON, NOON + 20, "demo"))] == [2, 1]
-    assert found == [PersonFigures("ann", 2, 1, 1, 0, corrected=1), PersonFigures("bob", 1, 1, 0, 0, corrected=0)]
-
-
-def test_figures_by_person_are_there_only_where_the_owner_wants_them(served: Served) -> None:
-    path = "/api/v1/stats/people"
-    problem(served.engineer.get(path), 404, "not-found")
-    served.gate.config = served.gate.config.model_copy(update={"figures_by_person": True})
-    assert served.engineer.get(path).json()["people"] == []
-    problem(served.operator.get(path), 403, "wrong-role")
-    assert "By person" in served.engineer.get("/statistics").text
-    assert "By person" not in served.operator.get("/statistics").text

@@ -16,6 +16,7 @@ from random import Random
 import pytest
 from killed import Feeder, check_one_decision_each, free_port, start, undecided
 from serving import config_of
+from sqlalchemy import delete, insert, select
 from stations import DARK, LIGHT
 from waiting import eventually
 
@@ -23,12 +24,11 @@ from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.lab.workloads import synthetic
 from coe.serve import processes, systemd
-from coe.serve.bridge import sink_settings
+from coe.serve.bridge import sinks
 from coe.serve.clock import now_us
 from coe.serve.creation import Wanted, create
-from coe.serve.database import board_rows, fault_log, outbox, recipe_versions, states
+from coe.serve.database import board_rows, event_log, fault_log, recipe_versions, states, tables
 from coe.serve.database.connecting import Database, open_database
-from coe.serve.database.migration import take_from
 from coe.serve.database.tables import NewFault
 from coe.serve.enums import ActivationState, FaultKind, Intake, LineState, Process, Subject
 from coe.serve.processes import opened
@@ -99,15 +99,18 @@ def test_sinks_are_told_from_the_start_and_faults_of_what_the_config_has_no_long
     with opened(with_sink, Process.WORKER):
         assert faults(database) == [(Process.WEB, FaultKind.SINK, "plant")]
         # That the line starts is the first thing of which it is told.
-        assert [queue.sink for queue in database.read(outbox.queues) if queue.waiting] == ["plant"]
-    monkeypatch.setattr(sink_settings, "find_spec", lambda module: None)
+        assert [queue.sink for queue in database.read(event_log.queues) if queue.waiting] == ["plant"]
+    monkeypatch.setattr(sinks, "find_spec", lambda module: None)
     with pytest.raises(ConfigError, match=r"sinks\.mqtt needs paho-mqtt"):
         processes.web(with_sink)
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [("UPDATE alembic_version SET version_num = '0009'", "--take-from"), ("DELETE FROM alembic_version", "mounted")],
+    [
+        ("UPDATE alembic_version SET version_num = '0009'", "another version"),
+        ("DELETE FROM alembic_version", "mounted"),
+    ],
 )
 def test_a_service_of_another_schema_does_not_start(
     config: ServeConfig, database: Database, change: str, said: str
@@ -361,10 +364,11 @@ WORKS = {Process.WEB: processes.web, Process.WORKER: processes.worker}
 
 def copied_to(database: Database, template: Database) -> None:
     """Copy recipes and keys of a new service into another database."""
-    with database.writing() as connection:
-        connection.exec_driver_sql("DELETE FROM api_key")
-    take_from(database, template)
-    with database.writing() as connection:
+    with template.reading() as source, database.writing() as connection:
+        connection.execute(delete(tables.api_key))
+        for table in (tables.recipe, tables.api_key):
+            for row in source.execute(select(table)).mappings():
+                connection.execute(insert(table).values({name: row[name] for name in row if name != "id"}))
         for recipe in recipe_versions.versions(connection, next(iter(recipe_versions.names(connection)))):
             asked = recipe_versions.ask_activation(connection, recipe.id, by="ann", now_us=now_us())
             recipe_versions.answer(connection, asked.id, ActivationState.ACTIVE, now_us=now_us())

@@ -12,13 +12,13 @@ from waiting import eventually
 
 from coe.pictures.array_images import DecodedImage
 from coe.serve.database.connecting import Database
-from coe.serve.gate import image_routes, request_data, server
-from coe.serve.gate.event_feed import Feed
+from coe.serve.gate import image_routes, operations, server
+from coe.serve.gate.gate_state import Feed
 from coe.serve.picture_folder import Receiving
 
 
 def test_bodies_in_memory_have_a_bound_together(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_data, "MOST_HELD_BYTES", 50_000)
+    monkeypatch.setattr(operations, "MOST_HELD_BYTES", 50_000)
     large = b'{"id": "' + b"x" * 60_000
     problem(served.feeder.post("/api/v1/boards/k", content=large), 503, "busy")
     assert served.gate.held_bytes == 0

@@ -19,7 +19,7 @@ from whole_boards import POSE, WHOLE, RedDevice, layout_of, picture_of, png
 from coe.cli import experts_command
 from coe.core import Verdict
 from coe.placement import Layout, crop
-from coe.serve.database import board_rows, call_rows, findings
+from coe.serve.database import board_rows, call_rows
 from coe.serve.database.connecting import open_database
 from coe.serve.database.tables import Board
 from coe.serve.enums import BoardState, Outcome
@@ -105,7 +105,7 @@ def test_an_expert_that_learned_from_verified_boards_decides_the_next_boards(
         activation = served.engineer.get(asked.headers["location"]).json()
     assert (version, activation["state"]) == (2, "active"), activation
     with database.reading() as connection:
-        passed = {one.refdes: one.findings[0] for one in findings.unpack(board_rows.findings_of(connection, good.id))}
+        passed = {one.refdes: one.findings[0] for one in board_rows.unpack(board_rows.findings_of(connection, good.id))}
         called = {one.refdes: one for one in call_rows.of_board(connection, bad.id)}
     assert (passed["P4"]["expert"], passed["P4"]["label"]) == ("body-d", "ok")
     assert (called["P4"].expert, called["P4"].label, called["P4"].verdict) == ("body-d", "bad", Verdict.NG)

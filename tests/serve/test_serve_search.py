@@ -21,7 +21,7 @@ from coe.core import Verdict
 from coe.helpers.spelling import composed
 from coe.lab import past_boards
 from coe.serve.clock import SECOND_US, iso
-from coe.serve.database import board_rows, call_rows, decisions, row_types, verifications
+from coe.serve.database import board_rows, call_rows, row_types, verifications
 from coe.serve.database.board_rows import BoardFilter
 from coe.serve.database.connecting import Database
 from coe.serve.database.tables import Board, Call, NewBoard, NewVerification
@@ -79,7 +79,7 @@ def handed_in(connection: Connection, drawn: Drawn, key: str) -> Board:
         assert board_rows.abort(connection, board, at_us, reason="taken back")
     if drawn.state is BoardState.DECIDED:
         calls = [replace(ng(f"R{number}", part[0]), component=part[1]) for number, part in enumerate(drawn.parts)]
-        assert decisions.write(connection, decision(board, *calls, at_us=at_us))
+        assert board_rows.decide(connection, decision(board, *calls, at_us=at_us))
         for row, part in zip(call_rows.of_board(connection, board.id), drawn.parts, strict=True):
             if part[2] is not None:
                 answered(connection, row.id, part[2])
@@ -258,7 +258,7 @@ def corrected(served: Served) -> int:
         board = the(row_types.get(connection, Board, id))
         at_us = board.accepted_us
         made = decision(board, ng("R1"), ng("R2", Verdict.REVIEW), ng("R8"), at_us=at_us + SECOND_US)
-        assert decisions.write(connection, made)
+        assert board_rows.decide(connection, made)
         one, other, third = (call.id for call in call_rows.of_board(connection, id))
         said = [(one, Outcome.FALSE_CALL, "ann"), (third, Outcome.ACCEPTED, "eve"), (one, Outcome.CONFIRMED, "bob")]
         for number, (call_id, outcome, by) in enumerate([*said, (other, Outcome.FALSE_CALL, "ann")], 2):

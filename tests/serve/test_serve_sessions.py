@@ -18,7 +18,7 @@ from coe.serve.database.connecting import Database
 from coe.serve.database.tables import session
 from coe.serve.enums import Role
 from coe.serve.gate.access import COOKIE
-from coe.serve.gate.admissions import EVERY_S, MOST_SENDERS, Admissions, HeldSession
+from coe.serve.gate.gate_state import EVERY_S, MOST_SENDERS, Admissions, HeldSession
 from coe.serve.gate.server import give_sign
 
 

@@ -11,7 +11,7 @@ from serve_rows import NOON, accepted, decided, decision, ng
 from coe.helpers.rates import Rate
 from coe.serve import statistics
 from coe.serve.clock import HOUR_US
-from coe.serve.database import decisions, hourly, verifications
+from coe.serve.database import board_rows, hourly, verifications
 from coe.serve.database.call_rows import of_board
 from coe.serve.database.connecting import Database
 from coe.serve.database.hourly import BoardCount, CallCount, Window
@@ -220,7 +220,7 @@ def test_second_passes_and_second_thoughts_count_rightly(database: Database) -> 
     with database.writing() as connection:
         for key in ("first", "second"):
             board = accepted(connection, key, serial="SN1")
-            decisions.write(connection, decision(board, ng()))
+            board_rows.decide(connection, decision(board, ng()))
     answer(database, 1, FALSE)
     answer(database, 1, CONFIRMED, label="chipped")
     with database.reading() as connection:

@@ -18,13 +18,11 @@ from coe.serve.clock import now_us
 from coe.serve.database import (
     board_rows,
     call_rows,
-    decisions,
     event_log,
     fault_log,
     recipe_versions,
     row_types,
     states,
-    stop_alarms,
     verifications,
 )
 from coe.serve.database.connecting import Database
@@ -136,8 +134,8 @@ HOLDING: StopRules = {"paste": AT_R1.model_copy(update={"hold": True})}
 def decide(database: Database, key: str, *calls: NewCall, rules: StopRules = RULES) -> None:
     with database.writing() as connection:
         board = accepted(connection, key)
-        assert decisions.write(connection, decision(board, *calls), rules)
-        assert not decisions.write(connection, decision(board, *calls), rules), "a crash after the commit"
+        assert board_rows.decide(connection, decision(board, *calls), rules)
+        assert not board_rows.decide(connection, decision(board, *calls), rules), "a crash after the commit"
 
 
 def raised(database: Database) -> list[Fault]:
@@ -155,7 +153,7 @@ def test_an_alarm_is_told_once_and_what_was_cleared_counts_no_more(database: Dat
     [alarm] = raised(database)
     assert (alarm.kind, alarm.process, alarm.board_id, alarm.times) == (FaultKind.STOP_RULE, Process.WORKER, 4, 2)
     assert told(database) == [EventKind.FAULT_RAISED]
-    assert database.write(stop_alarms.clear, alarm.id, by="op", now_us=NOON)
+    assert database.write(fault_log.acknowledge, alarm.id, by="op", now_us=NOON)
     for number in range(4, 6):
         decide(database, f"k{number}", ng("R1"))
     assert raised(database) == []
@@ -168,7 +166,7 @@ def test_a_board_that_comes_back_and_another_recipe_say_nothing(database: Databa
     with database.writing() as connection:
         for key in ("k1", "k2", "k3"):
             board = accepted(connection, key, serial="SN1")
-            decisions.write(connection, decision(board, ng("R1")), RULES)
+            board_rows.decide(connection, decision(board, ng("R1")), RULES)
         recipe_versions.add(connection, "demo", {"rules": "board: new"}, by="ann", now_us=NOON)
     assert raised(database) == []
 
@@ -180,9 +178,9 @@ def test_a_held_line_takes_no_board_until_its_last_alarm_is_cleared(database: Da
     assert "paste" in database.read(states.why_closed)
     first, second = raised(database)
     assert {first.kind, second.kind} == {FaultKind.LINE_HELD}
-    database.write(stop_alarms.clear, first.id, by="ann", now_us=NOON)
+    database.write(fault_log.acknowledge, first.id, by="ann", now_us=NOON)
     assert database.read(states.intake) is Intake.HELD
-    database.write(stop_alarms.clear, second.id, by="ann", now_us=NOON)
+    database.write(fault_log.acknowledge, second.id, by="ann", now_us=NOON)
     assert database.read(states.intake) is Intake.OPEN
 
 
@@ -235,7 +233,7 @@ def test_a_line_that_a_rule_holds_begins_no_board_and_goes_on_when_it_is_cleared
         assert shop.state(waits).verdict is None
     [alarm] = shop.faults()
     assert (alarm.kind, alarm.times) == (FaultKind.LINE_HELD, 1)
-    shop.database.write(stop_alarms.clear, alarm.id, by="ann", now_us=now_us())
+    shop.database.write(fault_log.acknowledge, alarm.id, by="ann", now_us=now_us())
     shop.decide(waits)
     assert shop.state(waits).verdict is Verdict.OK
 
@@ -277,7 +275,7 @@ def test_operators_clear_alarms_and_engineers_what_holds_the_line(served: Served
         with served.database.writing() as connection:
             for number in range(3):
                 key = f"{rules is HOLDING}{number}"
-                decisions.write(connection, decision(accepted(connection, key), ng("R1")), rules)
+                board_rows.decide(connection, decision(accepted(connection, key), ng("R1")), rules)
             return fault_log.open_faults(connection)[0].id
 
     plain = alarm(RULES)
@@ -301,7 +299,7 @@ def test_calls_are_counted_by_place_panel_position_and_feeder(served: Served) ->
             board = accepted(connection, key)
             connection.execute(board_rows.board.update().values(recipe_id=version.id))
             board = the(row_types.get(connection, Board, board.id))
-            decisions.write(connection, decision(board, *map(ng, places), at_us=now_us()))
+            board_rows.decide(connection, decision(board, *map(ng, places), at_us=now_us()))
 
     def bars(by: str) -> dict[str, int]:
         rows = served.operator.get("/api/v1/stats/pareto", params={"by": by}).json()["bars"]

@@ -28,9 +28,9 @@ from coe.serve.database import fault_log, states
 from coe.serve.database.connecting import Database, DatabaseError, DatabaseErrorKind, open_database
 from coe.serve.database.tables import NewFault
 from coe.serve.enums import FaultKind, LineState, Process, Role, Subject
-from coe.serve.gate import gate_state, own_faults, storage
-from coe.serve.gate.own_faults import DataDisk, OwnFaults
+from coe.serve.gate import gate_state, storage
 from coe.serve.gate.server import LONGEST_OFF_US, follow_clock, give_sign, open_gate, remove_old
+from coe.serve.gate.storage import DataDisk, OwnFaults
 from coe.serve.picture_folder import Pictures, Receiving
 from coe.serve.retention import ArchiveFailed
 
@@ -128,7 +128,7 @@ def test_a_locked_database_is_shown_everywhere_at_once_and_the_history_has_it_af
     assert "locked" in capfd.readouterr().err
     look(station)  # it answers again; the fault stays for a while, in the history too
     assert history(station.database) == [(FaultKind.DATABASE, "database", "")]
-    monkeypatch.setattr(own_faults, "HOLD_S", 0.0)
+    monkeypatch.setattr(storage, "HOLD_S", 0.0)
     look(station)
     assert history(station.database) == [(FaultKind.DATABASE, "database", "web")]
     assert shown(station) == []
@@ -204,7 +204,7 @@ def test_a_disk_that_takes_no_picture_is_shown_until_it_does(
         assert not any(one.exc_info for one in records)
         assert shown(station) == [(kind.replace("-", " "), "")]
         assert station.nobody.get("/health/ready").status_code == 503
-    monkeypatch.setattr(own_faults, "HOLD_S", 0.0)
+    monkeypatch.setattr(storage, "HOLD_S", 0.0)
     look(station)
     assert shown(station) == []
     assert station.nobody.get("/health/ready").status_code == 200
@@ -244,7 +244,7 @@ def test_a_disk_that_does_not_answer_is_shown_takes_no_picture_and_holds_up_noth
             finally:
                 answers.set()
         assert {one.result().status_code for one in handed} <= {201, 503}  # some may meet the lock of the database
-    monkeypatch.setattr(own_faults, "HOLD_S", 0.0)
+    monkeypatch.setattr(storage, "HOLD_S", 0.0)
     look(station)
     assert shown(station) == []
     assert put(station.feeder, "k9", "R1").status_code == 201
@@ -313,7 +313,7 @@ def test_a_database_that_does_not_answer_is_shown_by_every_page_at_once_and_come
                     assert person.get(path).status_code == 200, path
             finally:
                 answers.set()
-    monkeypatch.setattr(own_faults, "HOLD_S", 0.0)
+    monkeypatch.setattr(storage, "HOLD_S", 0.0)
     eventually(lambda: look(station) or station.operator.get("/api/v1/faults").json() == {"faults": []})
     assert station.operator.get("/").status_code == 200
     assert put(station.feeder, "k1", "R1").status_code == 201
@@ -384,7 +384,7 @@ def test_a_disk_that_fills_is_warned_of_before_and_the_faults_clear_themselves(
     assert sorted(shown(station)) == [("disk full", ""), ("disk low", "")]
     assert station.nobody.get("/health/ready").status_code == 503
     disk(monkeypatch, ROOMY)
-    monkeypatch.setattr(own_faults, "HOLD_S", 0.0)
+    monkeypatch.setattr(storage, "HOLD_S", 0.0)
     look(station)
     assert shown(station) == []
     assert station.nobody.get("/health/ready").status_code == 200
@@ -440,7 +440,7 @@ def test_a_database_that_met_a_full_disk_stays_a_fault_until_there_is_room_and_a
     assert faults.of_storage() == "full"
     faults.look_at(roomy, 0.05, 256 << 20)
     assert faults.of_storage() == "full"
-    passed[0] = own_faults.HOLD_S
+    passed[0] = storage.HOLD_S
     faults.look_at(TIGHT, 0.0, 0)
     assert faults.of_storage() == "full"
     faults.look_at(roomy, 0.05, 256 << 20)

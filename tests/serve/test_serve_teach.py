@@ -33,17 +33,16 @@ from coe.board import rules
 from coe.bring.board.package_sizes import LIBRARY, read_library
 from coe.helpers.strict_model import of_json
 from coe.placement import read_recipe
-from coe.serve.bounded import Bounds
 from coe.serve.clock import now_us
 from coe.serve.enums import Role
 from coe.serve.gate import teach_routes
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.teach import table_text, teach_work, undo_stack
+from coe.serve.teach import table_text, teach_steps, teach_work
 from coe.serve.teach.package_table import rows_of
 from coe.serve.teach.take_results import CUT, compared, take_chosen, take_crops
 from coe.serve.teach.teach_draft import STATE, BoardDraft
 from coe.serve.teach.teach_steps import TeachStep, current, states
-from coe.serve.teach.teach_work import Work, Works, log_of
+from coe.serve.teach.teach_work import Bounds, Work, Works, log_of
 
 ROWS = """\
 Ref,Val,Package,PosX,PosY,Rot,Side
@@ -261,7 +260,7 @@ def test_a_spreadsheet_is_kept_as_text(served: Served) -> None:
     draft = draft_in(served)
     draft.say(draft.state.model_copy(update={"units": "mm"}))
     assert [place.refdes for place in draft.read().places] == ["P1", "P2", "P3", "P4"]
-    for note, words in zip(draft.state.notes["placements"], ("not read: 'log'", "struck out were read"), strict=True):
+    for note, words in zip(draft.state.notes["placements"], ("not read: 'log'", "struck out"), strict=True):
         assert words in note
     board = io.BytesIO()
     with zipfile.ZipFile(board, "w") as archive:
@@ -641,7 +640,7 @@ def test_each_step_is_taken_back_one_after_another(served: Served) -> None:
     served.engineer.post("/teach/line7/marks", json={"marks": {"R10k/P1-SN1.png": "good"}})
     assert served.engineer.delete("/teach/line7/files/boards/SN1.png").status_code == 204
 
-    last = undo_stack.last(draft)
+    last = teach_steps.last_step(draft)
     assert last is not None
     other = served.engineer.post(f"/teach/line7/undo?step={last.number - 1}")
     assert last.what in problem(other, 422, "invalid")["detail"], "another person may have made a step since"

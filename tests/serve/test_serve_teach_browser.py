@@ -20,8 +20,8 @@ from coe.core import Verdict
 from coe.placement import locate, outline, read_recipe
 from coe.placement.fit import Fit
 from coe.serve.clock import now_us
-from coe.serve.database import board_rows, decisions, keys, recipe_versions
-from coe.serve.database.decisions import Decision
+from coe.serve.database import board_rows, keys, recipe_versions
+from coe.serve.database.board_rows import Decision
 from coe.serve.database.tables import NewCall, Recipe
 from coe.serve.enums import ActivationState, CallReason, Role
 from coe.serve.recipe_content import RecipeContent
@@ -215,7 +215,7 @@ def verified(station: Served, page: Any, recipe: Recipe, files: Path) -> None:
     )  # fmt: skip
     with station.database.writing() as connection:
         row = the(board_rows.of_key(connection, "k1"))
-        decisions.write(connection, Decision(row, Verdict.NG, now_us(), False, [call], [], []))
+        board_rows.decide(connection, Decision(row, Verdict.NG, now_us(), False, [call], []))
     page.goto(f"{station.address}/verify")
     page.wait_for_selector(".pic .frame", state="attached")
     page.wait_for_selector("#refdes:text-is('SW1')")

@@ -13,10 +13,10 @@ from waiting import eventually
 
 from coe.errors import ConfigError
 from coe.helpers import strict_yaml
-from coe.serve.teach import undo_stack
-from coe.serve.teach.crop_gallery import crops
+from coe.serve.teach import teach_steps
 from coe.serve.teach.take_results import take_crops, take_map
 from coe.serve.teach.teach_draft import BoardDraft, text_of
+from coe.serve.teach.teach_steps import crops
 from coe.serve.teach.teach_work import RESTARTED, STOPPED, WORK, Work, Works, log_of
 
 
@@ -28,10 +28,10 @@ def test_files_of_one_name_come_back_each_to_its_place(tmp_path: Path) -> None:
 
     before = draft.state.model_copy(update={"rules": {"a": "1"}, "recipe": {"b": "2"}})
     draft.say(before)
-    undo_stack.remember(draft, "a step")
+    teach_steps.remember(draft, "a step")
     draft.say(before.model_copy(update={"rules": {"a": "3"}, "recipe": {"b": "4"}}))
     assert texts() == ["{a: 3}", "{b: 4}"]
-    undo_stack.take_back(draft)
+    teach_steps.take_back(draft)
     assert texts() == ["{a: 1}", "{b: 2}"]
 
 

@@ -29,7 +29,7 @@ from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.outbox_relay import OutboxRelay
 from coe.serve.bridge.sinks import Origin, Sink
 from coe.serve.clock import DAY_US, HOUR_US, SECOND_US, Clocks, SteadyClock, now_us
-from coe.serve.database import audit, board_rows, call_rows, decisions, event_log, fault_log, hourly, keys, outbox
+from coe.serve.database import audit, board_rows, call_rows, event_log, fault_log, keys
 from coe.serve.database.connecting import Database, DatabaseError, DatabaseErrorKind, open_database
 from coe.serve.enums import EventKind, FaultKind, Outcome, Role
 from coe.serve.gate.access import COOKIE, CSRF_HEADER
@@ -177,7 +177,7 @@ def test_an_export_that_does_not_fit_on_the_disk_leaves_nothing(served: Served) 
     with served.database.writing() as connection:
         board = board_rows.of_key(connection, "k1")
         assert board is not None
-        decisions.write(connection, decision(board, ng("R1", view_id=1), at_us=now_us()))
+        board_rows.decide(connection, decision(board, ng("R1", view_id=1), at_us=now_us()))
     word = {"outcome": Outcome.CONFIRMED.value}
     assert served.operator.post("/api/v1/calls/1/verification", json=word, headers={"If-Match": '"0"'}).is_success
     folder = served.gate.config.data / "exports"
@@ -237,9 +237,6 @@ def test_a_clock_that_jumps_to_and_fro_breaks_no_order_and_no_count(served: Serv
         assert [one.id for one in happened] == sorted(one.id for one in happened)
         assert [one.happened_us for one in happened] != sorted(one.happened_us for one in happened)
         assert audit.prove(connection).broken_id is None
-        counted = hourly.tallies_between(connection, 0, now_us() + 100 * HOUR_US)
-        assert sum(one.findings for one in counted) == 2 * len(JUMPS_H)
-        assert {one.hour_us for one in counted} == {board.decided_us // HOUR_US * HOUR_US for board in found}
 
 
 def test_a_board_has_no_more_time_when_the_clock_is_set_back_and_is_no_pass_when_it_is_set_forward(
@@ -287,7 +284,7 @@ def test_retention_and_orphans_go_by_the_steady_clock(served: Served) -> None:
     with served.database.writing() as connection:
         board = board_rows.of_key(connection, "k1")
         assert board is not None
-        decisions.write(connection, decision(board, at_us=now_us()))
+        board_rows.decide(connection, decision(board, at_us=now_us()))
     wall.ahead_us = 400 * DAY_US
     pictures = served.gate.pictures
     assert sweep(served.database, pictures, Retention(), clock.now_us()) == 0
@@ -357,14 +354,14 @@ class Hour(threading.Event):
 def test_a_broker_that_is_away_for_an_hour_gets_everything_in_order_and_is_asked_once_a_minute(
     sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sqlite_database.write(outbox.register_sinks, ["plant"], NOON)
+    sqlite_database.write(event_log.register_sinks, ["plant"], NOON)
     sink = Remembered()
     sink.is_down = True
     waited: list[int] = []
 
     def happen(number: int) -> None:
         append(sqlite_database, number)
-        waited.append(sqlite_database.read(outbox.queues)[0].waiting)
+        waited.append(sqlite_database.read(event_log.queues)[0].waiting)
 
     hour = Hour(happen, sink)
     OutboxRelay("plant", lambda: Sink(sink, EventFormat(Origin("a"))), sqlite_database, hour).run()
@@ -374,7 +371,7 @@ def test_a_broker_that_is_away_for_an_hour_gets_everything_in_order_and_is_asked
     assert (failing[:7], max(failing), len(failing)) == ([1, 2, 4, 8, 16, 32, 60], 60, 6 + 59)
     assert sink.numbers == list(range(hour.happened))
     with sqlite_database.reading() as connection:
-        assert outbox.queues(connection)[0].waiting <= 1, "the event that the fault is over"
+        assert event_log.queues(connection)[0].waiting <= 1, "the event that the fault is over"
         (fault,) = fault_log.newest(connection)
     assert (fault.kind, fault.times, fault.cleared_by) == (FaultKind.SINK, 65, "web")
 

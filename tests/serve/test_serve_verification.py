@@ -10,7 +10,7 @@ from serving import Served, client_of, hand_in, problem
 
 from coe.board.parts_list import Side
 from coe.serve.clock import now_us
-from coe.serve.database import audit, board_rows, call_rows, decisions, event_log, keys, verifications
+from coe.serve.database import audit, board_rows, call_rows, event_log, keys, verifications
 from coe.serve.database.connecting import Database
 from coe.serve.database.tables import Board, NewBoard, NewCall
 from coe.serve.enums import BoardState, EventKind, Role
@@ -155,7 +155,7 @@ def test_answered_calls_are_listed_the_newest_first(served: Served) -> None:
 
 def test_an_amendment_between_look_and_answer_asks_to_look_again(served: Served) -> None:
     board = with_calls(served, late())
-    served.database.write(decisions.amend, decisions.Amendment(board.id, NOON + 2, [ng()], []))
+    served.database.write(board_rows.amend, board_rows.Amendment(board.id, NOON + 2, [ng()]))
     answer = served.operator.post("/api/v1/calls/1/verification", json=CONFIRMED, headers={"If-Match": '"0"'})
     assert (answer.status_code, answer.json()["type"]) == (412, "urn:coe:problem:changed")
     assert served.database.read(verifications.of_calls, [1]) == []
@@ -164,7 +164,7 @@ def test_an_amendment_between_look_and_answer_asks_to_look_again(served: Served)
 def test_an_escape_counts_for_the_newest_decided_board_of_its_serial(served: Served) -> None:
     with served.database.writing() as connection:
         first = accepted(connection, "k1", serial="SN1")
-        decisions.write(connection, decision(first))
+        board_rows.decide(connection, decision(first))
     report = {"serial": "SN1", "refdes": "R3", "label": "cold joint", "found_at": "ICT"}
     answer = served.operator.post("/api/v1/escapes", json=report)
     assert (answer.status_code, answer.json()["board"]) == (201, first.id)

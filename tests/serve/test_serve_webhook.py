@@ -18,8 +18,7 @@ from serve_rows import NOON, decided, ng
 from serving import config_of
 from waiting import eventually
 
-from coe.serve.bridge.sink_settings import sinks_of
-from coe.serve.bridge.sinks import Message, Origin, SinkFailed
+from coe.serve.bridge.sinks import Message, Origin, SinkFailed, sinks_of
 from coe.serve.bridge.webhook import WebhookConnection, WebhookSettings, signature
 from coe.serve.database import fault_log
 from coe.serve.database.connecting import Database

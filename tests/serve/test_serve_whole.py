@@ -5,7 +5,6 @@ import re
 import threading
 import weakref
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from killed import KILLED, run_line
 from PIL import Image
 from quick_line import QuickDevice
 from serve_rows import the
-from serving import Served, activated, embedded_database, put, signed_in
+from serving import Served, activated, embedded_database, put
 from stations import accept_request, deciding, grey, quick_opener, state_of
 from tiny_line import TINY
 from waiting import eventually
@@ -31,11 +30,11 @@ from coe.helpers.strict_model import of_json
 from coe.inspector.asked_boards import AskedBoard
 from coe.placement import crop, outline
 from coe.serve.clock import now_us
-from coe.serve.database import board_rows, call_rows, decisions, event_log, fault_log, findings
+from coe.serve.database import board_rows, call_rows, event_log, fault_log
+from coe.serve.database.board_rows import Decision
 from coe.serve.database.connecting import Database
-from coe.serve.database.decisions import Decision
 from coe.serve.database.tables import Board, Call, NewCall
-from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind, Role
+from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind
 from coe.serve.failpoints import Failpoint
 from coe.serve.recipe_content import RecipeContent, WholeBoard
 from coe.serve.request import BoardRequest
@@ -85,7 +84,7 @@ def test_a_whole_board_is_decided_as_the_pictures_of_its_components_are(
     assert (found.verdict, found.components, found.attempts) == (Verdict.NG, 4, 1)
     true = outline(layout.sites[2], fit, BOARD.shape[1], BOARD.shape[0]).corners
     np.testing.assert_allclose(np.array(of_whole[0].place["polygon"]), true, atol=0.5)
-    good = findings.unpack(database.read(board_rows.findings_of, whole.id))
+    good = board_rows.unpack(database.read(board_rows.findings_of, whole.id))
     assert [(one.refdes, len(one.place["polygon"])) for one in good] == [("P1", 4), ("P2", 4)]
 
 
@@ -136,7 +135,7 @@ def test_units_that_are_marked_or_named_as_bad_are_one_call_each_and_never_ok(
     assert "'r1c2'" in of_seen.detail
     assert of_told.refdes == "r1c1"
     assert "'r1c1'" in of_told.detail
-    good = findings.unpack(database.read(board_rows.findings_of, seen.id))
+    good = board_rows.unpack(database.read(board_rows.findings_of, seen.id))
     assert [one.refdes for one in good] == ["r1c1/P1", "r1c1/P2"]
 
 
@@ -278,7 +277,7 @@ def test_a_recipe_counts_the_components_of_its_layout() -> None:
     [
         ({"parts": "refdes,x_mm,y_mm,angle,side,component\nP1,a,5,0,top,A"}, "whole.parts:2: P1: x_mm 'a'"),
         ({"parts": "Ref,PosX,PosY,Rot,Side,Val\nP1,1,5,0,top,A"}, "coe-board parts"),
-        ({"parts": ""}, "'parts' is missing"),
+        ({"parts": ""}, "whole.parts: it is no parts file"),
         ({"recipe": "recipe: r\nsid: top\n"}, "whole.recipe:2: "),
         ({"form": "x"}, "'form' is not a key"),
         (STRANGE, "'A2' is not a component of board 'tiny'"),
@@ -287,25 +286,6 @@ def test_a_recipe_counts_the_components_of_its_layout() -> None:
 def test_what_cannot_be_cut_is_refused_with_the_place(change: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         of_json({"rules": TINY, "whole": {**WHOLE, **change}}, RecipeContent).board("tiny")
-
-
-FORMER = {
-    "placements": "Ref,PosX,PosY,Rot,Side,Val,Package\n"
-    + "".join(f"{p.refdes},{p.x_mm},{p.y_mm},{p.rotation_deg},top,{p.component},P\n" for p in PARTS),
-    **{"dialect": "kicad", "units": "mm", "file": "pnp.csv"},
-    "recipe": WHOLE["recipe"] + "placed_as: [{package: P, value: B, component: B}]\nnot_inspected: [P4]\n",
-}
-
-
-def test_a_version_that_reads_a_placement_file_is_kept_and_named(served: Served) -> None:
-    version = activated(served.database, TINY, name="old", whole=FORMER)
-    shown = served.engineer.get(f"/api/v1/recipes/old/{version.version}").json()
-    assert {**shown["content"]["whole"]} == FORMER
-    assert "coe-board convert" in shown["warnings"][0]
-    refused = served.engineer.post("/api/v1/recipes/old", json={"rules": TINY, "whole": FORMER})
-    assert (refused.status_code, "coe-board convert" in refused.json()["detail"]) == (422, True)
-    with closing(signed_in(served, Role.ENGINEER)) as person:
-        assert "coe-board convert" in person.get("/recipes/old/1").text
 
 
 def test_a_recipe_that_cannot_be_used_is_refused_when_it_is_posted(served: Served) -> None:
@@ -347,7 +327,7 @@ def test_a_panel_is_handed_in_with_the_serials_of_its_units(served: Served) -> N
     call = NewCall("r1c1/P1", "A", Verdict.NG, CallReason.EXPERT, place=place)
     with served.database.writing() as connection:
         board = the(board_rows.of_key(connection, "k1"))
-        decisions.write(connection, Decision(board, Verdict.NG, now_us(), False, [call], [], []))
+        board_rows.decide(connection, Decision(board, Verdict.NG, now_us(), False, [call], []))
     assert served.feeder.get(answer.headers["location"]).json()["calls"][0]["place"] == place
 
 

@@ -24,7 +24,7 @@ from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Finished, Load, Loaded, LoadFailed, Lost, Run, RunFailed, Why
 from coe.serve import processes
 from coe.serve.clock import Clocks, now_us
-from coe.serve.database import board_rows, fault_log, findings, hourly, states
+from coe.serve.database import board_rows, fault_log, states
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind, Intake, LineState, Process, Subject
 from coe.serve.service_config import ServeConfig
@@ -37,7 +37,7 @@ from coe.store.store import Store
 database = embedded_database(busy_s=0.2)
 
 
-def test_a_board_gets_its_verdict_its_calls_and_its_tallies(shop: Shop) -> None:
+def test_a_board_gets_its_verdict_and_its_calls(shop: Shop) -> None:
     board = shop.accept({"R1": LIGHT, "R2": DARK, "R3": LIGHT})
     fine = shop.accept({"R1": LIGHT}, key="k2")
     shop.decide(board, fine)
@@ -47,10 +47,8 @@ def test_a_board_gets_its_verdict_its_calls_and_its_tallies(shop: Shop) -> None:
     assert (call.refdes, call.expert, call.label, call.reason) == ("R2", "body-c", "bad", CallReason.EXPERT)
     assert shop.state(fine).state is BoardState.VERIFIED
     with shop.database.reading() as connection:
-        good = findings.unpack(board_rows.findings_of(connection, board.id))
+        good = board_rows.unpack(board_rows.findings_of(connection, board.id))
         assert [one.refdes for one in good] == ["R1", "R3"]
-        counted = {one.label: (one.findings, one.called) for one in hourly.tallies_between(connection, 0, now_us())}
-        assert counted == {"ok": (3, 0), "bad": (1, 1)}
         assert states.line(connection) is LineState.DOWN
     way = [EventKind.BOARD_ACCEPTED, EventKind.BOARD_STARTED, EventKind.BOARD_DECIDED]
     assert shop.kinds(board) == way

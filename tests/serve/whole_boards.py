@@ -21,9 +21,8 @@ from coe.board.parts_list import BoardPart
 from coe.core import Expert, Finding, Verdict
 from coe.placement import Layout, outline
 from coe.serve.clock import now_us
-from coe.serve.database import board_rows, decisions
-from coe.serve.database.decisions import Decision
-from coe.serve.database.findings import GoodComponent
+from coe.serve.database import board_rows
+from coe.serve.database.board_rows import Decision, GoodComponent
 from coe.serve.database.tables import NewCall
 from coe.serve.enums import CallReason
 from coe.serve.recipe_content import WholeBoard
@@ -104,7 +103,7 @@ def with_call(served: Served, board: Located, refdes: str, component: str, **tak
         assert first is not None
         assert second is not None
         good = [GoodComponent(refdes, component, 1, at[refdes], [])]
-        decisions.write(connection, Decision(first, Verdict.OK, now_us(), False, [], good, []))
+        board_rows.decide(connection, Decision(first, Verdict.OK, now_us(), False, [], good))
         boxes = [{"expert": "joint", "label": "bridge", "score": 0.9, "boxes": [{"xyxy": [1, 2, 3, 4]}], **taken}]
         call = NewCall(refdes, component, Verdict.NG, CallReason.EXPERT, view_id=2, place=at[refdes], findings=boxes)
-        decisions.write(connection, Decision(second, Verdict.NG, now_us(), False, [call], [], []))
+        board_rows.decide(connection, Decision(second, Verdict.NG, now_us(), False, [call], []))

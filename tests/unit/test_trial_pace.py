@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from coe.serve.trial_process import REST_S, TrialPace
+from coe.serve.trials import REST_S, TrialPace
 
 
 @dataclass

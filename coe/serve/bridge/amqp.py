@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from coe.serve.bridge.sink_settings import BrokerSettings
-from coe.serve.bridge.sinks import Origin, Package, SinkConnection
+from coe.serve.bridge.sinks import BrokerSettings, Origin, Package, SinkConnection
 
 
 class AmqpSettings(BrokerSettings):

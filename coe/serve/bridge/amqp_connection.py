@@ -1,8 +1,4 @@
-"""Messages of IPC-CFX to an AMQP 1.0 broker. A message counts as told once the broker has accepted it.
-
-Headers and properties are those of the public CFX SDK (`CFX/Transport/AmqpUtilities.cs`), so that its endpoints read
-them.
-"""
+"""Messages of IPC-CFX to an AMQP 1.0 broker, which has accepted each; headers as `CFX/Transport/AmqpUtilities.cs`."""
 
 from __future__ import annotations
 
@@ -18,22 +14,18 @@ from proton.reactor import SenderOption
 from proton.utils import BlockingConnection, BlockingReceiver, BlockingSender
 
 from coe.errors import ConfigError
-from coe.serve.bridge.sink_settings import BrokerSettings, Tls
-from coe.serve.bridge.sinks import Message, Origin, SinkConnection, SinkFailed, SinkRequest, requests_in
+from coe.serve.bridge import sinks
 from coe.serve.clock import SECOND_US
 
-ANSWER_S = 10.0
-"""How long the broker may take to answer."""
-IDLE_S = 30.0
-"""Broker and bridge consider a connection dead after this time without a sign of life."""
+ANSWER_S = 10.0  # how long the broker may take to answer
+IDLE_S = 30.0  # broker and bridge consider a connection dead after this time without a sign of life
 _FAREWELL_S, _REPLY_S = 1.0, 3.0
-_AT_A_TIME = 10
-"""How many requests a broker may hand over before they are answered."""
+_AT_A_TIME = 10  # how many requests a broker may hand over before they are answered
 _log = logging.getLogger(__name__)
 _FAILURES = (ProtonException, OSError)
 
 
-def domain_of(tls: Tls, what: str) -> SSLDomain:
+def domain_of(tls: sinks.Tls, what: str) -> SSLDomain:
     """Return the settings of an encrypted connection; raises ConfigError for unusable files."""
     domain = SSLDomain(SSLDomain.MODE_CLIENT)
     trusted = str(tls.ca or ssl.get_default_verify_paths().cafile or "")
@@ -54,11 +46,11 @@ class _Durable(SenderOption):
         link.target.durability = Terminus.DELIVERIES
 
 
-class AmqpConnection(SinkConnection):
+class AmqpConnection(sinks.SinkConnection):
     """A connection to an AMQP 1.0 broker: a link for messages to `node`, and one for `requests` if there is a place."""
 
     def __init__(
-        self, settings: BrokerSettings, origin: Origin, node: str, requests: str, *, virtual_host: str
+        self, settings: sinks.BrokerSettings, origin: sinks.Origin, node: str, requests: str, *, virtual_host: str
     ) -> None:
         self._settings, self._handle = settings, origin.handle
         self._node, self._requests, self._virtual_host = node, requests, virtual_host
@@ -89,7 +81,7 @@ class AmqpConnection(SinkConnection):
         url = f"{scheme}://{host}:{settings.port_number}"
         return BlockingConnection(url, timeout=timeout_s, ssl_domain=self._tls, heartbeat=IDLE_S, **options)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: sinks.Message) -> None:
         assert self._sender is not None
         try:
             delivery = self._sender.send(self._envelope(message))
@@ -97,11 +89,11 @@ class AmqpConnection(SinkConnection):
             raise self._failure("cannot be sent to", error) from error
         # A connection that ends in between leaves the message without an answer, and raises nothing.
         if delivery.remote_state != Delivery.ACCEPTED:
-            raise SinkFailed(f"{self._settings.address} did not accept a message ({delivery.remote_state})")
+            raise sinks.SinkFailed(f"{self._settings.address} did not accept a message ({delivery.remote_state})")
 
-    def look(self) -> Sequence[SinkRequest]:
+    def look(self) -> Sequence[sinks.SinkRequest]:
         assert self._connection is not None
-        requests: list[SinkRequest] = []
+        requests: list[sinks.SinkRequest] = []
         try:
             with suppress(Timeout):
                 self._connection.wait(lambda: False, timeout=0.001)
@@ -112,14 +104,11 @@ class AmqpConnection(SinkConnection):
         except _FAILURES as error:
             raise self._failure("was lost", error) from error
         if self._connection.disconnected:
-            raise SinkFailed(f"the connection to {self._settings.address} was lost")
+            raise sinks.SinkFailed(f"the connection to {self._settings.address} was lost")
         return requests
 
-    def answer(self, request: SinkRequest, message: Message) -> None:
-        """Send an answer to where its request says, or as all messages; raises SinkFailed if the connection is lost.
-
-        A wrong address is the fault of who asks, and brokers end the connection for it: so each answer has its own.
-        """
+    def answer(self, request: sinks.SinkRequest, message: sinks.Message) -> None:
+        """Send an answer over a connection of its own: for a wrong address, brokers end the connection."""
         if not request.reply_to:
             self.send(message)
             return
@@ -136,7 +125,7 @@ class AmqpConnection(SinkConnection):
         connection, self._connection, self._sender, self._receiver = self._connection, None, None, None
         _close(connection, _FAREWELL_S)
 
-    def _envelope(self, message: Message, request: SinkRequest | None = None) -> Envelope:
+    def _envelope(self, message: sinks.Message, request: sinks.SinkRequest | None = None) -> Envelope:
         topic = message.name.rpartition(".")[0]
         return Envelope(
             body=message.encoded,
@@ -152,8 +141,8 @@ class AmqpConnection(SinkConnection):
             properties={"cfx-topic": topic, "cfx-message": message.name, "cfx-handle": self._handle},
         )
 
-    def _failure(self, what: str, error: Exception) -> SinkFailed:
-        return SinkFailed(f"{self._settings.address} {what}: {error}")
+    def _failure(self, what: str, error: Exception) -> sinks.SinkFailed:
+        return sinks.SinkFailed(f"{self._settings.address} {what}: {error}")
 
 
 def _close(connection: BlockingConnection | None, most_s: float) -> None:
@@ -164,6 +153,6 @@ def _close(connection: BlockingConnection | None, most_s: float) -> None:
             connection.close()
 
 
-def _read(asked: Envelope) -> Iterator[SinkRequest]:
+def _read(asked: Envelope) -> Iterator[sinks.SinkRequest]:
     body = bytes(asked.body) if isinstance(asked.body, bytes | memoryview) else str(asked.body)
-    return requests_in(body, asked.reply_to or "", str(asked.correlation_id or ""))
+    return sinks.requests_in(body, asked.reply_to or "", str(asked.correlation_id or ""))

@@ -29,8 +29,7 @@ _STATES = {
     LineState.DRAINED: 4000,  # scheduled downtime
     LineState.HELD: 5400,  # unscheduled downtime: what comes in is out of order
     LineState.DOWN: 5000,  # unscheduled downtime
-}
-"""States of SEMI E58."""
+}  # states of SEMI E58
 _STOPS = {
     FaultKind.PROCESS_DIED,
     FaultKind.PROCESS_SILENT,
@@ -131,19 +130,16 @@ class CfxFormat(Format):
             "ModelNumber": model,
             "SerialNumber": number,
             "SoftwareVersion": coe.__version__,
-            "FirmwareVersion": None,
             "OperatingSystem": "OtherLinux" if platform.system() == "Linux" else "Other",
             "OperatingSystemPlatform": _PLATFORMS.get(platform.machine(), "Other"),
             "OperatingSystemVersion": platform.release(),
             "Stages": [{"Stage": {"StageSequence": 1, "StageName": "INSPECTION", "StageType": "Work"}}],
             "NumberOfLanes": 1,
-            "HermesInformation": None,
-            "OperatingRequirements": None,
             "SupportedTopics": [
                 {"TopicName": topic, "TopicSupportType": "Publisher", "SupportedMessages": names}
                 for topic, names in PUBLISHED.items()
             ],
-            "SupportedPCBDimensions": None,
+            **inspections.unsaid("FirmwareVersion HermesInformation OperatingRequirements SupportedPCBDimensions"),
             "SleepStates": [],
         }
 
@@ -152,19 +148,16 @@ def _fault(handle: str, body: Mapping[str, Any], at_us: int) -> dict[str, Any]:
     kind = FaultKind(body["fault_kind"])
     services = "ServicesFailure" if kind in _SERVICES else "SoftwareFailure"
     return {
-        "TransactionID": None,
         "Cause": "QualityCheck" if kind in _QUALITY else services,
         "Severity": "Error" if kind in _STOPS else "Warning",
         "FaultCode": kind.value,
         "FaultOccurrenceId": inspections.id_of(handle, "fault", body["fault"]),
-        "Lane": None,
-        "Stage": None,
         "SideLocation": "Unknown",
         "AccessType": "Unknown",
         "Description": body["message"],
         "DescriptionTranslations": {},
         "OccurredAt": iso(at_us),
-        "DueDateTime": None,
+        **inspections.unsaid("TransactionID Lane Stage DueDateTime"),
     }
 
 
@@ -206,8 +199,7 @@ _BODIES: Mapping[EventKind, Sequence[tuple[str, Callable[[CfxEvent], dict[str, A
     EventKind.STATE_CHANGED: [("CFX.ResourcePerformance.StationStateChanged", _state_changed)],
     EventKind.FAULT_RAISED: [("CFX.ResourcePerformance.FaultOccurred", _fault_raised)],
     EventKind.FAULT_CLEARED: [("CFX.ResourcePerformance.FaultCleared", _fault_cleared)],
-}
-"""The messages of each event, and what makes their bodies."""
+}  # the messages of each event, and what makes their bodies
 
 
 def _is_told(name: str, event: CfxEvent) -> bool:
@@ -230,8 +222,7 @@ _NAMES = {*_OF_ENDPOINT, *(name for bodies in _BODIES.values() for name, _ in bo
 PUBLISHED: Mapping[str, Sequence[str]] = {
     topic: sorted(name for name in _NAMES if name.rpartition(".")[0] == topic)
     for topic in sorted({name.rpartition(".")[0] for name in _NAMES})
-}
-"""The messages that are sent, by topic."""
+}  # the messages that are sent, by topic
 
 
 def envelope(

@@ -16,14 +16,11 @@ from typing import Any
 from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.placement import Layout
-from coe.serve.board_units import BoardUnit, layout_of, unit_of, units_of
 from coe.serve.bridge.sinks import EventEnvelope
 from coe.serve.clock import iso
 from coe.serve.enums import CallReason, EventKind, Outcome, RepairOutcome
 from coe.serve.recipe_content import RecipeContent
-
-# The units of a board in messages of IPC-CFX: those of a panel, each with its number, serial and status, or the
-
+from coe.serve.request import BoardUnit, layout_of, unit_of, units_of
 
 Body = Mapping[str, Any]
 _NAMESPACE = uuid.UUID("5b3d5a0c-1c0e-4f57-9a53-6f2f7c1f5f0e")
@@ -33,6 +30,11 @@ _NAMESPACE = uuid.UUID("5b3d5a0c-1c0e-4f57-9a53-6f2f7c1f5f0e")
 def id_of(handle: str, *words: object) -> str:
     """Return an identifier that is the same each time for something of an endpoint."""
     return str(uuid.uuid5(_NAMESPACE, "/".join(map(str, (handle, *words)))))
+
+
+def unsaid(names: str) -> dict[str, None]:
+    """Return fields of a message of which the station has nothing to say; `names` as in `namedtuple`."""
+    return dict.fromkeys(names.split())
 
 
 def position(unit: BoardUnit, status: str) -> dict[str, Any]:
@@ -95,7 +97,6 @@ class CfxEvent:
 
     @property
     def _identifier(self) -> str:
-        """The serial; a board without a serial goes by the feeder's key."""
         return str(self.body["serial"] or self.body["key"])
 
     @property
@@ -180,14 +181,10 @@ def activated(event: CfxEvent) -> dict[str, Any]:
     return {
         "RecipeName": body["name"],
         "Revision": str(body["version"]),
-        "Lane": None,
-        "Stage": None,
         "ExpectedCycleTime": 0.0,
-        "ExpectedWorkTime": None,
         "ExpectedUnitsPerWorkTransaction": float(units),
         "NumberOfComponentsPerUnit": parts / units,
-        "WorkOrderIdentifier": None,
-        "TargetQuantity": None,
+        **unsaid("Lane Stage ExpectedWorkTime WorkOrderIdentifier TargetQuantity"),
         "RelevantSurface": surface(side),
         "RecipeStagesInformation": [],
     }
@@ -310,10 +307,8 @@ def _panel(event: CfxEvent, own: Sequence[Judged], units: Sequence[Body]) -> dic
         "Inspections": [_inspection(event, one) for one in own],
         "Verification": _worst(own),
         "TotalInspectionCount": sum(unit["TotalInspectionCount"] or 0 for unit in units),
-        "Stretch": None,
-        "RecognizedStrokeDirection": None,
         "Fiducials": [],
-        "PCBVariant": None,
+        **unsaid("Stretch RecognizedStrokeDirection PCBVariant"),
     }
 
 
@@ -324,18 +319,13 @@ def _inspection(event: CfxEvent, judged: Judged) -> dict[str, Any]:
     return {
         "UniqueIdentifier": str(uuid.uuid5(uuid.UUID(event.transaction), call["refdes"])),
         "InspectionName": call["refdes"],
-        "InspectionStartTime": None,
-        "InspectionEndTime": None,
-        "TestProcedure": None,
-        "Comments": None,
         "Result": _SKIPPED if is_skipped else judged.result,
         "Verification": judged.verification,
-        "VerificationDetail": None,
         "Error": None if call["reason"] == CallReason.EXPERT else call["reason"],
         "DefectsFound": [] if is_skipped else [defect(event, judged)],
         "Symptoms": [],
         "Measurements": [],
-        "RefNo": None,
+        **unsaid("InspectionStartTime InspectionEndTime TestProcedure Comments VerificationDetail RefNo"),
     }
 
 
@@ -346,8 +336,6 @@ def defect(event: CfxEvent, judged: Judged) -> dict[str, Any]:
         "UniqueIdentifier": defect_id(event, call["refdes"]),
         "DefectCode": call["label"] or call["reason"],
         "DefectCategory": call["verdict"],
-        "Description": None,
-        "Comments": None,
         "ComponentOfInterest": component(event, call),
         "RegionOfInterest": region(event, call["refdes"]),
         "DefectImages": [],
@@ -356,7 +344,7 @@ def defect(event: CfxEvent, judged: Judged) -> dict[str, Any]:
         "RelatedMeasurements": [],
         "RelatedSymptoms": [],
         "Verification": judged.verification,
-        "VerificationDetail": None,
+        **unsaid("Description Comments VerificationDetail"),
     }
 
 
@@ -397,7 +385,6 @@ def _repair(event: CfxEvent, call: Body) -> dict[str, Any]:
     return {
         "UniqueIdentifier": str(uuid.uuid5(uuid.UUID(event.transaction), f"{refdes}/repair/{call['repaired_us']}")),
         "RepairName": _NAMES[outcome],
-        "RepairStartTime": None,
         "RepairEndTime": iso(call["repaired_us"]),
         "Comments": call["note"] or None,
         "ComponentOfInterest": component(event, call),
@@ -407,5 +394,5 @@ def _repair(event: CfxEvent, call: Body) -> dict[str, Any]:
         "RelatedSymptomIdentifiers": [],
         "ReclassifiedSymptoms": [],
         "Result": _SCRAP if outcome is RepairOutcome.SCRAPPED else _REPAIRED_WELL,
-        "Error": None,
+        **unsaid("RepairStartTime Error"),
     }

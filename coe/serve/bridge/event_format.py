@@ -1,7 +1,4 @@
-"""Events in the service's own words, as JSON. The same event gives the same message at each delivery.
-
-docs/integration.md describes the body of each kind of event.
-"""
+"""Events in the service's own words, as JSON, the same at each delivery; docs/integration.md describes the bodies."""
 
 from __future__ import annotations
 

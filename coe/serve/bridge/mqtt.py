@@ -16,29 +16,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, Field
 
 from coe.helpers.visible import is_visible
-from coe.serve.bridge.sink_settings import BrokerSettings
-from coe.serve.bridge.sinks import (
-    ChoosesFormat,
-    Message,
-    Origin,
-    Package,
-    SinkConnection,
-    SinkFailed,
-    SinkRequest,
-    StationStatus,
-    requests_in,
-)
+from coe.serve.bridge import sinks
 from coe.serve.clock import iso
 
 if TYPE_CHECKING:
     from paho.mqtt.client import Client, MQTTMessage, MQTTMessageInfo
 
-ANSWER_S = 10.0
-"""How long the broker may take to answer."""
-KEEPALIVE_S = 15
-"""The broker publishes the last will after one and a half times this time without a sign of life."""
-MOST_REQUESTS = 100
-"""Of more requests that come at a time, the oldest are not answered."""
+ANSWER_S = 10.0  # how long the broker may take to answer
+KEEPALIVE_S = 15  # the broker publishes the last will after one and a half times this time without a sign of life
+MOST_REQUESTS = 100  # of more requests that come at a time, the oldest are not answered
 _SUCCESS = 0
 
 
@@ -48,10 +34,10 @@ def _topic(topic: str) -> str:
     return topic.rstrip("/")
 
 
-class MqttSettings(BrokerSettings, ChoosesFormat):
+class MqttSettings(sinks.BrokerSettings, sinks.ChoosesFormat):
     """An MQTT broker. `topic` is what all topics begin with; `coe/STATION` if none is given."""
 
-    needs = Package("paho", "paho-mqtt", "mqtt")
+    needs = sinks.Package("paho", "paho-mqtt", "mqtt")
     ports = (1883, 8883)
 
     topic: Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_topic)] | None = None
@@ -63,21 +49,21 @@ class MqttSettings(BrokerSettings, ChoosesFormat):
         scheme = "mqtt" if self.tls is None else "mqtts"
         return f"{scheme}://{self.address}", f"{self.topic or f'coe/{station}'}/requests"
 
-    def connection(self, origin: Origin) -> MqttConnection:
+    def connection(self, origin: sinks.Origin) -> MqttConnection:
         return MqttConnection(self, origin)
 
 
-class MqttConnection(SinkConnection):
+class MqttConnection(sinks.SinkConnection):
     """A connection to an MQTT broker; its client is named by the station and the sink."""
 
-    def __init__(self, settings: MqttSettings, origin: Origin) -> None:
+    def __init__(self, settings: MqttSettings, origin: sinks.Origin) -> None:
         self._settings, self._address = settings, settings.address
         self._name = f"coe-{origin.station}-{origin.sink}"
         self._topic = settings.topic or f"coe/{origin.station}"
         self._password = settings.password_text(origin)
         self._tls = None if settings.tls is None else settings.tls.context(f"{origin.key}.tls")
         self._requests = origin.request_address
-        self._came: deque[SinkRequest] = deque(maxlen=MOST_REQUESTS)
+        self._came: deque[sinks.SinkRequest] = deque(maxlen=MOST_REQUESTS)
         self._client: Client | None = None
         self._answered = threading.Event()
         self._refusal = ""
@@ -101,22 +87,22 @@ class MqttConnection(SinkConnection):
         try:
             client.connect(settings.host, settings.port_number, KEEPALIVE_S)
         except (OSError, ValueError) as error:
-            raise SinkFailed(f"{self._address} cannot be reached: {error}") from error
+            raise sinks.SinkFailed(f"{self._address} cannot be reached: {error}") from error
         client.loop_start()
         if not self._answered.wait(ANSWER_S):
-            raise SinkFailed(f"{self._address} does not answer as an MQTT broker")
+            raise sinks.SinkFailed(f"{self._address} does not answer as an MQTT broker")
         if self._refusal:
-            raise SinkFailed(f"{self._address} refuses the connection: {self._refusal}")
+            raise sinks.SinkFailed(f"{self._address} refuses the connection: {self._refusal}")
         if self._is_lost:  # with TLS 1.3 the broker looks at our certificate after the connection is there
             asks = "" if self._tls is None else "; it may ask for a certificate that it knows"
-            raise SinkFailed(f"{self._address} ended the connection before it answered{asks}")
+            raise sinks.SinkFailed(f"{self._address} ended the connection before it answered{asks}")
         if self._requests:
             client.subscribe(self._requests, qos=1)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: sinks.Message) -> None:
         self._publish(f"{self._topic}/{message.name.replace('.', '/')}", message.encoded, retain=False)
 
-    def show(self, status: StationStatus) -> None:
+    def show(self, status: sinks.StationStatus) -> None:
         state = {
             "online": True,
             "line": status.line.value,
@@ -126,9 +112,9 @@ class MqttConnection(SinkConnection):
         }
         self._publish(self._state_topic, _encoded(state), retain=True)
 
-    def look(self) -> Sequence[SinkRequest]:
+    def look(self) -> Sequence[sinks.SinkRequest]:
         if self._is_lost:
-            raise SinkFailed(f"the connection to {self._address} was lost")
+            raise sinks.SinkFailed(f"the connection to {self._address} was lost")
         return [self._came.popleft() for _ in range(len(self._came))]
 
     def close(self) -> None:
@@ -152,7 +138,7 @@ class MqttConnection(SinkConnection):
         info = self._client.publish(topic, payload, qos=1, retain=retain)
         if not _wait(info, lambda: self._is_lost, ANSWER_S):
             self.look()
-            raise SinkFailed(f"{self._address} did not acknowledge a message in {ANSWER_S:g} s")
+            raise sinks.SinkFailed(f"{self._address} did not acknowledge a message in {ANSWER_S:g} s")
 
     # These run on the client's own thread.
 
@@ -162,7 +148,7 @@ class MqttConnection(SinkConnection):
             self._answered.set()
 
     def _asked(self, client: Client, data: Any, message: MQTTMessage) -> None:
-        self._came.extend(requests_in(message.payload))
+        self._came.extend(sinks.requests_in(message.payload))
 
     def _disconnected(self, client: Client, data: Any, flags: Any, reason: Any, properties: Any) -> None:
         if client is self._client:
@@ -171,7 +157,6 @@ class MqttConnection(SinkConnection):
 
 
 def _wait(info: MQTTMessageInfo, is_lost: Any, most_s: float) -> bool:
-    """Wait for the acknowledgement of a message; return whether it came."""
     until_s = time.monotonic() + most_s
     while info.rc == _SUCCESS and not info.is_published():
         if is_lost() or time.monotonic() > until_s:

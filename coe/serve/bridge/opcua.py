@@ -9,8 +9,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from coe.errors import ConfigError
-from coe.serve.bridge.sink_settings import Address
-from coe.serve.bridge.sinks import Origin, Package, SinkConnection, SinkSettings
+from coe.serve.bridge.sinks import Address, Origin, Package, SinkConnection, SinkSettings
 
 
 class OpcUaSettings(SinkSettings):

@@ -30,8 +30,7 @@ from coe.serve.enums import EventKind, LineState
 
 NAMESPACE = "urn:coe:serve"
 COMPANION = "http://opcfoundation.org/UA/MachineVision"
-ANSWER_S, STARTS_S = 30.0, 600.0
-"""How long an answer may take, and the start, which reads the standard's nodes: on a busy box that is half a minute."""
+ANSWER_S, STARTS_S = 30.0, 600.0  # of an answer; of the start, which reads the standard's nodes
 _STATES = {
     LineState.STARTING: "Preoperational",
     LineState.WAITING: "Ready",
@@ -40,8 +39,7 @@ _STATES = {
     LineState.DRAINED: "Halted",
     LineState.HELD: "Halted",
     LineState.DOWN: "Error",
-}
-"""States of the vision state machine of OPC 40100-1."""
+}  # states of the vision state machine of OPC 40100-1
 _RESULT = {
     "ResultId": ua.VariantType.String,
     "Serial": ua.VariantType.String,
@@ -54,8 +52,7 @@ _RESULT = {
     "Calls": ua.VariantType.Int64,
     "CreationTime": ua.VariantType.DateTime,
     "Content": ua.VariantType.String,
-}
-"""The fields of a result; `Content` is the whole message as JSON."""
+}  # the fields of a result; `Content` is the whole message as JSON
 _EMPTY = {
     ua.VariantType.String: "",
     ua.VariantType.Int64: 0,

@@ -18,30 +18,23 @@ from coe.errors import CoeError
 from coe.serve import failpoints
 from coe.serve.bridge.sinks import EventEnvelope, Sign, Sink, SinkFailed, StationStatus
 from coe.serve.clock import now_us
-from coe.serve.database import fault_log, outbox, recipe_versions, row_types, states
+from coe.serve.database import event_log, fault_log, recipe_versions, row_types, states
 from coe.serve.database.connecting import Database, DatabaseError
 from coe.serve.database.recipe_versions import KeptRecipes
 from coe.serve.database.tables import Board, Event, NewFault
 from coe.serve.enums import EventKind, FaultKind, Process
 
-LOOK_S = 0.2
-"""How often a relay looks into the outbox."""
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
-"""The pause after the first failure of a sink; each later pause is twice as long, up to the longest."""
-TOGETHER = 100
-"""How many events are acknowledged in one transaction."""
-GRACE_S = 3.0
-"""How long a sink may take to finish what it sends when the process ends; what was not acknowledged is sent again."""
+LOOK_S = 0.2  # how often a relay looks into the outbox
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0  # after the first failure; each later pause is twice as long
+TOGETHER = 100  # how many events are acknowledged in one transaction
+GRACE_S = 3.0  # for what a sink sends when the process ends; what was not acknowledged is sent again
 _SHOWN = {EventKind.STATE_CHANGED, EventKind.FAULT_RAISED, EventKind.FAULT_CLEARED}
 
 _log = logging.getLogger(__name__)
 
 
 class OutboxRelay:
-    """Tells one sink what is in the outbox for it, until it is stopped.
-
-    `make` makes it anew after each failure.
-    """
+    """Tells one sink what is in the outbox for it, until it is stopped; `make` makes the sink after each failure."""
 
     def __init__(self, name: str, make: Callable[[], Sink], database: Database, stop: threading.Event) -> None:
         self._name, self._make, self._database, self._stop = name, make, database, stop
@@ -73,10 +66,7 @@ class OutboxRelay:
             _log.exception("sink '%s' did not close in order", self._name)
 
     def _turn(self) -> float:
-        """Send the events that wait, and return how many seconds to pause.
-
-        No error ends the thread: the sink would never be told, and nobody would notice.
-        """
+        """Send the events that wait, and return the pause in seconds; no error ends the thread."""
         try:
             self._note_told()
             self._tell(waiting := self._waiting())
@@ -92,7 +82,7 @@ class OutboxRelay:
 
     def _waiting(self) -> list[EventEnvelope]:
         with self._database.reading() as connection:
-            waiting = outbox.waiting(connection, self._name, limit=TOGETHER)
+            waiting = event_log.waiting(connection, self._name, limit=TOGETHER)
             return [envelope_of(connection, event, self._recipes) for event in waiting]
 
     def _tell(self, waiting: list[EventEnvelope]) -> None:
@@ -114,7 +104,7 @@ class OutboxRelay:
     def _note_told(self) -> None:
         """Remove sent events from the outbox; as long as the database refuses that, nothing is sent again."""
         if self._told:
-            self._database.write(outbox.delivered, self._name, [event.id for event in self._told])
+            self._database.write(event_log.delivered, self._name, [event.id for event in self._told])
             self._is_shown &= not any(event.kind in _SHOWN for event in self._told)
             self._told.clear()
 
@@ -137,7 +127,6 @@ class OutboxRelay:
                 _log.warning("sink '%s': a request cannot be answered: %r", self._name, error)
 
     def _take_leave(self) -> None:
-        """Say that the station goes, where a sink hears it."""
         if self._sink is not None and self._status is not None:
             try:
                 self._say(self._sink, Sign.ENDING, replace(self._status, at_us=now_us()))
@@ -183,8 +172,8 @@ class OutboxRelay:
         message = f"delivery to sink '{name}' failed: {why}; its messages stay queued"
         with self._database.writing() as connection:
             fault_log.note(connection, NewFault(Process.WEB, FaultKind.SINK, message, name), now_us())
-            for oldest in outbox.waiting(connection, name, limit=1):
-                outbox.failed(connection, name, oldest.id, error=why)
+            for oldest in event_log.waiting(connection, name, limit=1):
+                event_log.failed(connection, name, oldest.id, error=why)
         self._may_have_fault = True
 
 

@@ -17,18 +17,14 @@ from typing import Annotated
 import httpx
 from pydantic import Field, HttpUrl
 
-from coe.serve.bridge.sink_settings import Secret, Tls
-from coe.serve.bridge.sinks import ChoosesFormat, Message, Origin, SinkConnection, SinkFailed, SinkSection
+from coe.serve.bridge.sinks import ChoosesFormat, Message, Origin, Secret, SinkConnection, SinkFailed, Sinks, Tls
 from coe.serve.clock import SECOND_US, now_us
 
 _MOST_ANSWER_BYTES = 1 << 16
 
 
 class WebhookSettings(ChoosesFormat):
-    """A URL to which messages are posted, signed with `secret`. `ca` is a PEM file of those who are trusted.
-
-    A message is posted and answered within `timeout_s`.
-    """
+    """A URL to which messages are posted within `timeout_s`, signed with `secret`; `ca` has those who are trusted."""
 
     url: HttpUrl
     secret: Secret
@@ -40,7 +36,7 @@ class WebhookSettings(ChoosesFormat):
         """The host that it goes to."""
         return (self.url.host or "").strip("[]").lower()
 
-    def check(self, name: str, section: SinkSection) -> None:
+    def check(self, name: str, section: Sinks) -> None:
         """Raise ValueError for a host that is not listed, or a password in the URL."""
         if self.host not in section.hosts:
             raise ValueError(f"webhook '{name}' goes to {self.host}, which is not in `hosts`; add it there")
@@ -117,10 +113,7 @@ class WebhookConnection(SinkConnection):
 
 
 def _cause(error: BaseException) -> object:
-    """Return what an error of a library stands for: the innermost error of the system behind it.
-
-    What else was being handled when it happened may stand behind that, and is not its cause.
-    """
+    """Return what an error of a library stands for: the innermost error of the system behind it."""
     found: BaseException = error
     behind: BaseException | None = error
     while behind is not None:

@@ -1,7 +1,4 @@
-"""Who did what: a chain of hashes. Each entry's hash covers the entry before, so every later change is noticed.
-
-Deeds of people and of administrators belong here: recipes, activations, drain, keys, verifications, exports.
-"""
+"""Who did what: a chain of hashes. Each entry's hash covers the entry before, so every later change is noticed."""
 
 from __future__ import annotations
 
@@ -17,8 +14,7 @@ from coe.serve.database import row_types
 from coe.serve.database.row_types import NAME, in_turn, listed, values_of
 from coe.serve.database.tables import AuditEntry, audit
 
-BEGINNING = "0" * 64
-"""The hash before the first entry."""
+BEGINNING = "0" * 64  # the hash before the first entry
 _TOGETHER = 1000
 
 
@@ -47,10 +43,7 @@ def newest(connection: Connection, *, limit: int = 100) -> list[AuditEntry]:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The result of a walk along the chain: how many entries are sound, the last hash, and the first broken entry's id.
-
-    A chain whose last entries were removed is sound but has another last hash: keep the last hash in another place.
-    """
+    """How many entries are sound, the last hash (kept elsewhere, it proves that none was cut), the first broken id."""
 
     sound: int
     last_hash: str

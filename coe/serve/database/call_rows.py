@@ -11,10 +11,8 @@ from coe.serve.clock import SECOND_US
 from coe.serve.database.row_types import change, get, listed, only, values_of
 from coe.serve.database.tables import Call, NewCall, board, call, recipe, view
 
-LONGEST_CLAIM_US = 600 * SECOND_US
-"""No claim of a call may last longer."""
-_ATTEMPTS = 5
-"""How many times another person may be faster before the search for a call gives up."""
+LONGEST_CLAIM_US = 600 * SECOND_US  # no claim of a call may last longer
+_ATTEMPTS = 5  # how many times another person may be faster before the search for a call gives up
 
 
 _OPEN = insert(call)
@@ -83,25 +81,18 @@ def count_open_of(connection: Connection, board_id: int) -> int:
 
 
 def _is_unclaimed(now_us: int) -> ColumnElement[bool]:
-    """Return the condition that nobody has a call reserved.
-
-    A claim that would last longer than any claim may was made before the clock was set back, and counts as ended.
-    """
+    """Return the condition that nobody has a call reserved; a claim that lasts too long is of a clock set back."""
     until = call.c.claimed_until_us
     return or_(until <= now_us, until > now_us + LONGEST_CLAIM_US)
 
 
 def _is_free(by: str, session: str, now_us: int) -> ColumnElement[bool]:
-    """Return the condition that nobody has a call reserved but one person, in one session."""
     is_mine = and_(call.c.claimed_by == by, call.c.claimed_session == session)
     return or_(_is_unclaimed(now_us), is_mine)
 
 
 def claim(connection: Connection, id: int, *, by: str, session: str = "", until_us: int, now_us: int) -> bool:
-    """Reserve an open call for one person, who has one of several sessions, until a time.
-
-    False if another person or session has it, or if it was answered.
-    """
+    """Reserve an open call for a person's session until a time; False if another has it, or if it was answered."""
     is_free = (call.c.id == id, call.c.verification_id.is_(None), _is_free(by, session, now_us))
     return change(connection, call, *is_free, claimed_by=by, claimed_session=session, claimed_until_us=until_us)
 
@@ -141,10 +132,7 @@ def free(connection: Connection, session: str) -> None:
 
 
 def raise_verdict(connection: Connection, before: Call, new: NewCall) -> bool:
-    """Give an open call a more severe verdict and its findings; False if it is not less severe, or was answered.
-
-    A person who looks at the call meanwhile finds that its revision changed.
-    """
+    """Give an open call a more severe verdict and a new revision; False if it is none, or the call was answered."""
     if new.verdict.severity <= before.verdict.severity:
         return False
     values = {name: getattr(new, name) for name in ("verdict", "reason", "detail", "expert", "label", "score", "late")}

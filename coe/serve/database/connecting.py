@@ -1,8 +1,4 @@
-"""Opening a database, and claiming it for one service. Every transaction of the service begins here.
-
-The embedded database has a lock file beside it: another service may name it as its `database`. The lock of a PostgreSQL
-server belongs to a session, so the service keeps a connection open for it. Both end with the service.
-"""
+"""Opening a database. Every transaction of the service begins here, and no other module reads errors of a driver."""
 
 from __future__ import annotations
 
@@ -21,22 +17,15 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 
 from coe.errors import CoeError, ConfigError
 
-# Errors of the database. No other module interprets the errors of a driver
-
-
-NO_ROOM_BYTES = 1 << 20
-"""With less than this a disk counts as full, though nobody has failed to write yet."""
+NO_ROOM_BYTES = 1 << 20  # with less than this a disk counts as full, though nobody has failed to write yet
 
 
 class DatabaseErrorKind(StrEnum):
     """Why the database did not do what it was asked."""
 
-    BUSY = "busy"
-    """Another program holds its lock; the same question later may succeed."""
-    FULL = "full"
-    """Its disk is full."""
-    LOST = "lost"
-    """It cannot be reached, read or written."""
+    BUSY = "busy"  # another program holds its lock; the same question later may succeed
+    FULL = "full"  # its disk is full
+    LOST = "lost"  # it cannot be reached, read or written
 
 
 class DatabaseError(CoeError):
@@ -68,10 +57,7 @@ _POSTGRESQL = {
 
 @contextmanager
 def translated(url: URL) -> Iterator[None]:
-    """Raise DatabaseError instead of a driver's error if a database cannot be used now.
-
-    Errors of a statement itself, such as a row that already exists (IntegrityError), stay as they are.
-    """
+    """Raise DatabaseError for a driver's error, unless it is that of a statement, such as IntegrityError."""
     try:
         yield
     except IntegrityError:
@@ -108,17 +94,12 @@ def _is_full(url: URL) -> bool:
         return False
 
 
-BUSY_S = 5.0
-"""How long a transaction waits for another writer before it raises DatabaseError."""
-WAL_PAGES = 1000
-"""After this many pages in the log, a commit copies them into the database."""
-MAX_WAL_BYTES = 64 << 20
-"""The log's file is cut to this size whenever it starts again."""
+BUSY_S = 5.0  # how long a transaction waits for another writer before it raises DatabaseError
+WAL_PAGES = 1000  # after this many pages in the log, a commit copies them into the database
+MAX_WAL_BYTES = 64 << 20  # the log's file is cut to this size whenever it starts again
 _CONNECTIONS = 16
-WRITES = "coe_writes"
-"""The execution option of a connection that will write; SQLite then takes the lock at the beginning."""
-SYNCHRONOUS = "FULL"
-"""A commit of SQLite returns once it is on the disk."""
+WRITES = "coe_writes"  # the option of a connection that will write: SQLite then takes the lock at the beginning
+SYNCHRONOUS = "FULL"  # a commit of SQLite returns once it is on the disk
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -153,10 +134,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Give a connection that sees one state of the database; what it writes is rolled back.
-
-        Raises DatabaseError.
-        """
+        """Give a connection that sees one state of the database, and writes nothing; raises DatabaseError."""
         with translated(self.url), self.engine.connect() as connection:
             yield connection
 

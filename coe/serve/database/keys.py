@@ -1,10 +1,8 @@
 """Keys of the API, badges and PINs. A key itself is shown once, when it is made; the database holds its hash.
 
-A key has 256 random bits, so a plain hash is enough: there is nothing to guess. A key has the form `coe_...`.
-People at the station sign in with a badge, or with their name and a PIN, and are otherwise holders of keys. Badges and
-PINs are short, so a slow hash is kept of them (scrypt, RFC 7914), and the gate lets nobody try many. Whoever has a copy
-of the database can find PINs out by trying. The hash of a badge ends with that of its form: a scan of another form is
-no badge, but most often the serial of a board.
+A key has 256 random bits, so a plain hash is enough. People sign in with a badge, or with name and PIN, of which a slow
+hash is kept (scrypt, RFC 7914); the gate lets nobody try many, but a copy of the database can be searched. The hash of
+a badge ends with that of its form: a scan of another form is most often the serial of a board.
 """
 
 from __future__ import annotations
@@ -24,10 +22,8 @@ from coe.serve.database.tables import Key, api_key, session
 from coe.serve.enums import Process, Role
 
 PREFIX = "coe_"
-LEAST_BADGE = 6
-"""The fewest characters of a badge: it alone says who somebody is."""
-_FORM = 8
-"""How many characters of the hash of a badge say of which form it is."""
+LEAST_BADGE = 6  # the fewest characters of a badge: it alone says who somebody is
+_FORM = 8  # how many characters of the hash of a badge say of which form it is
 
 
 def generate() -> str:
@@ -41,10 +37,7 @@ def hash_of(key: str) -> str:
 
 
 def add(connection: Connection, name: str, role: Role, key: str, *, now_us: int, expires_us: int | None = None) -> Key:
-    """Add a key; raises ConfigError if its name was used before, also for a key that was ended, or is none.
-
-    What a person does must not look like a deed of the service's own processes.
-    """
+    """Add a key; raises ConfigError for a name that is none, was used before, or is that of a process."""
     if not 0 < len(name) <= NAME or name != name.strip() or not is_visible(name) or "\n" in name:
         raise ConfigError(f"{name[:NAME]!r} is no name: give 1 to {NAME} visible characters without blanks around them")
     if name in set(Process):
@@ -71,10 +64,7 @@ def begin_session(connection: Connection, key: Key, name: str, *, now_us: int, e
 
 
 def of_session(connection: Connection, name: str, now_us: int, longest_us: Callable[[Role], int]) -> Key | None:
-    """Return what is known of the key of a session, if both are valid now, or None.
-
-    A session that would last longer than `longest_us` of its role began before the clock was set back, and is over.
-    """
+    """Return the key of a session if both are valid; one longer than its role allows is of a clock set back."""
     query = select(api_key, session.c.ends_us).join(session, session.c.key_id == api_key.c.id)
     query = query.where(session.c.name == name, session.c.ends_us > now_us, is_valid(now_us))
     if (row := connection.execute(query).one_or_none()) is None:
@@ -130,7 +120,7 @@ def _form(badge: str) -> str:
 
 def is_like_badge(connection: Connection, text: str, now_us: int) -> bool:
     """Return whether a text has as many characters, of the same kinds, as the badge of somebody."""
-    of_form = api_key.c.badge_hash.endswith(_form(text)) | api_key.c.badge_hash.notlike("%=%")  # of older versions
+    of_form = api_key.c.badge_hash.endswith(_form(text))
     return bool(listed(connection, Key, of_form, is_valid(now_us), limit=1))
 
 
@@ -154,10 +144,7 @@ def check_secrets(badge: str, pin: str) -> None:
 
 
 def set_secrets(connection: Connection, name: str, badge: str, pin: str, now_us: int) -> bool:
-    """Let the holder of a valid key sign in with a badge and a PIN, "" for none; False if there is no such holder.
-
-    Raises ConfigError for a badge that somebody else has.
-    """
+    """Set badge and PIN ("" for none) of a valid key; False if there is none, ConfigError for another's badge."""
     hashes = {"badge_hash": badge_hash(badge) if badge else None, "pin_hash": pin_hash(name, pin) if pin else None}
     taken = select(api_key.c.name).where(_has_badge(hashes["badge_hash"] or ""), api_key.c.name != name)
     if badge and (other := connection.scalar(taken)) is not None:

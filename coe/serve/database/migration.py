@@ -1,9 +1,4 @@
-"""Bringing a database to the newest schema. A service never runs on an older or a newer schema.
-
-A new database gets the tables as they are now; Alembic changes one of an earlier release. One from before the first
-release is not changed: its recipes and keys are copied into a new one.
-Triggers keep some tables append-only: not even our own code can overwrite a person's word.
-"""
+"""Bringing a database to the newest schema, with triggers that keep some tables append-only, even for our own code."""
 
 from __future__ import annotations
 
@@ -14,16 +9,13 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, UniqueConstraint, insert, inspect, select
+from sqlalchemy import Connection, UniqueConstraint, inspect
 
 from coe.errors import ConfigError
 from coe.serve.database import tables
 from coe.serve.database.connecting import WRITES, Database, translated
-from coe.serve.enums import Role
 
 FOLDER = Path(__file__).with_name("migrations")
-_BEFORE = {f"{number:04}" for number in range(1, 11)}
-"""The schemas from before the first release."""
 
 
 def newest() -> str:
@@ -43,7 +35,7 @@ def revision_of(database: Database) -> str | None:
 def migrate(database: Database) -> bool:
     """Bring a database to the newest schema, in one transaction; return whether there was work to do.
 
-    Raises ConfigError for a database of a newer version of the service, or with tables of another program that have
+    Raises ConfigError for a database of an unknown version of the service, or with tables of another program that have
     the names of ours, and DatabaseError.
     """
     before = revision_of(database)
@@ -68,40 +60,10 @@ def migrate(database: Database) -> bool:
     return True
 
 
-def take_from(database: Database, before: Database) -> tuple[int, int]:
-    """Copy recipes and keys from a database from before the first release; return how many of each.
-
-    Raises ConfigError if the database has some already, and DatabaseError.
-    """
-    taken = []
-    with before.reading() as source, database.writing() as target:
-        for table in (tables.recipe, tables.api_key):
-            if target.execute(select(table.c.id).limit(1)).first() is not None:
-                raise ConfigError(f"{database} has recipes or keys already; take them into a new database")
-            there = {column["name"] for column in inspect(source).get_columns(table.name)}
-            rows = source.execute(select(*(column for column in table.c if column.name in there)).order_by(table.c.id))
-            copied = [dict(row) for row in rows.mappings()]
-            for row in copied:
-                if row.get("role") == "admin":  # a role of then
-                    row["role"] = Role.ENGINEER
-            if copied:
-                target.execute(insert(table), copied)
-            if not database.is_sqlite:  # whose rows brought their ids along
-                name, newest_id = table.name, max((row["id"] for row in copied), default=1)
-                target.exec_driver_sql(f"SELECT setval(pg_get_serial_sequence('{name}', 'id'), {newest_id})")
-            taken.append(len(copied))
-    return taken[0], taken[1]
-
-
 def _expect_known(database: Database, revision: str | None) -> None:
-    if revision in _BEFORE:
-        raise ConfigError(
-            f"{database} was written before the first release (schema {revision}) and cannot be migrated; move it "
-            "away, and run `coe-serve migrate CONFIG --take-from MOVED`: that makes a new one with its recipes and keys"
-        )
     if revision not in {None, *(script.revision for script in ScriptDirectory(str(FOLDER)).walk_revisions())}:
         raise ConfigError(
-            f"{database} was written by a newer version of coe-serve (schema {revision}); install that version, or "
+            f"{database} was written by another version of coe-serve (schema {revision}); install that version, or "
             "restore a backup from before the upgrade"
         )
 
@@ -159,10 +121,7 @@ def append_only(dialect: str, table: str) -> list[str]:
 
 
 def never_replaced(dialect: str, table: str, *keys: str) -> list[str]:
-    """Return the statements that refuse an insert in the place of a row; `keys` are the conditions of the same row.
-
-    SQLite's REPLACE removes the row that is in its way, and no trigger for DELETE hears of that.
-    """
+    """Return what refuses an insert in the place of a row: SQLite's REPLACE fires no trigger for DELETE."""
     if dialect != "sqlite":
         return []
     same = " OR ".join(f'EXISTS (SELECT 1 FROM "{table}" WHERE {key})' for key in keys)

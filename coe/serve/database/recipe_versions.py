@@ -17,8 +17,7 @@ from coe.serve.database.tables import Activation, Confirmation, Recipe, activati
 from coe.serve.enums import ActivationState
 from coe.serve.recipe_content import WholeBoard
 
-MOST_VERSION = 2**31 - 1
-"""The column holds no larger number, and drivers refuse to ask for one."""
+MOST_VERSION = 2**31 - 1  # the column holds no larger number, and drivers refuse to ask for one
 
 
 def add(connection: Connection, name: str, content: Mapping[str, Any], *, by: str, now_us: int) -> Recipe:
@@ -138,10 +137,7 @@ def confirm(connection: Connection, of: Recipe, *, by: str, now_us: int, picture
 
 
 def reading_of(content: Mapping[str, Any]) -> str:
-    """Return where the placements of a version lie; empty if it has none, or this version of the service refuses them.
-
-    Another version of the service may read the same texts otherwise, and then a person must look again.
-    """
+    """Return the digest of where placements lie; empty without any, or if this service refuses them."""
     try:
         return "" if content.get("whole") is None else WholeBoard.model_validate(content["whole"]).reading
     except (ConfigError, ValidationError):
@@ -151,8 +147,7 @@ def reading_of(content: Mapping[str, Any]) -> str:
 def refusal(connection: Connection, version: Recipe) -> str | None:
     """Return why a version must not be used: it cuts whole boards where nobody has confirmed it. None if it may be.
 
-    The gate asks when a version is activated or named, and the line when it opens one. A version that was active before
-    words were asked for goes on.
+    The gate asks when a version is activated or named, the line when it opens one; one that was active goes on.
     """
     if version.content.get("whole") is None:
         return None
@@ -162,9 +157,7 @@ def refusal(connection: Connection, version: Recipe) -> str | None:
     about = f"the placements of version {version.version} of recipe '{version.name}'"
     if any(whole == version.content["whole"] for _, whole in words):
         return f"{about} were confirmed where another version of coe-serve read them, and this one reads them elsewhere"
-    if was_active(connection, version.id):
-        return None
-    return f"nobody has confirmed {about}"
+    return None if was_active(connection, version.id) else f"nobody has confirmed {about}"
 
 
 def confirmation_of(connection: Connection, of: Recipe) -> Confirmation | None:

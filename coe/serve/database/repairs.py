@@ -1,40 +1,25 @@
 """What later stations say: what became of confirmed defects, and escapes, defects of boards that had passed.
 
-A word is added, never changed; a later one of the repair station supersedes it.
-
-Who has the board in hands knows more than who saw a picture: a defect that is none there is a false call from then on,
-so the counts, the exports and other machines hear it as they hear any correction of an answer.
+Who has the board in hands knows more than who saw a picture: a defect that is none there is a false call from then on.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from sqlalchemy import ColumnElement, Connection, and_, exists, func, select
+from sqlalchemy import Connection, exists, func, select, union
 
 from coe.errors import CoeError
 from coe.serve.database import board_rows, call_rows, event_log, row_types, verifications
+from coe.serve.database import tables as t
 from coe.serve.database.hourly import Window, of_recipe
 from coe.serve.database.row_types import in_turn, listed, shown, values_of
-from coe.serve.database.tables import (
-    Board,
-    Call,
-    Escape,
-    NewEscape,
-    NewRepair,
-    NewVerification,
-    Repair,
-    board,
-    call,
-    escape,
-    repair,
-    verification,
-)
+from coe.serve.database.tables import Board, Call, Escape, NewEscape, NewRepair, NewVerification, Repair
 from coe.serve.enums import EventKind, Outcome, RepairOutcome
 
-_LOOKED_THROUGH = 20_000
-"""Boards that wait are searched in this many of the newest calls, so that the search stays short."""
+_LOOKED_THROUGH = 20_000  # of the newest calls, so that the search for waiting boards stays short
 
 
 class NothingToRepair(CoeError):
@@ -95,10 +80,7 @@ _WORST_FIRST = (RepairOutcome.SCRAPPED, RepairOutcome.REPAIRED, RepairOutcome.NO
 
 
 def defects(connection: Connection, board_id: int) -> list[tuple[Call, Repair | None]]:
-    """Return the defects of a board that people confirmed, each with its newest word; None while it waits.
-
-    One that repair did not find is still among them.
-    """
+    """Return the confirmed defects of a board, also those that repair did not find, each with its newest word."""
     of_board = call_rows.of_board(connection, board_id)
     words = {word.call_id: word for word in of_calls(connection, [one.id for one in of_board])}
     return [
@@ -108,53 +90,78 @@ def defects(connection: Connection, board_id: int) -> list[tuple[Call, Repair | 
 
 def of_calls(connection: Connection, call_ids: Sequence[int]) -> list[Repair]:
     """Return all words on some calls, the oldest first; the last one of a call counts."""
-    return listed(connection, Repair, repair.c.call_id.in_(call_ids))
+    return listed(connection, Repair, t.repair.c.call_id.in_(call_ids))
 
 
 def waiting(connection: Connection, *, limit: int) -> list[tuple[Board, int]]:
     """Return boards with confirmed defects that have no word yet, the newest first, each with how many."""
-    newest = select(func.coalesce(func.max(call.c.id), 0)).scalar_subquery()
+    newest = select(func.coalesce(func.max(t.call.c.id), 0)).scalar_subquery()
     query = (
-        select(call.c.board_id, func.count().label("defects"))
-        .join(verification, verification.c.id == call.c.verification_id)
-        .where(call.c.id > newest - _LOOKED_THROUGH, verification.c.outcome == Outcome.CONFIRMED)
-        .where(call.c.board_id.is_not(None), ~exists().where(repair.c.call_id == call.c.id))
-        .group_by(call.c.board_id)
-        .order_by(call.c.board_id.desc())
+        select(t.call.c.board_id, func.count().label("defects"))
+        .join(t.verification, t.verification.c.id == t.call.c.verification_id)
+        .where(t.call.c.id > newest - _LOOKED_THROUGH, t.verification.c.outcome == Outcome.CONFIRMED)
+        .where(t.call.c.board_id.is_not(None), ~exists().where(t.repair.c.call_id == t.call.c.id))
+        .group_by(t.call.c.board_id)
+        .order_by(t.call.c.board_id.desc())
         .limit(limit)
     )
     of_boards = {row.board_id: row.defects for row in connection.execute(query)}
-    boards = listed(connection, Board, board.c.id.in_(of_boards), newest=True)
+    boards = listed(connection, Board, t.board.c.id.in_(of_boards), newest=True)
     return [(one, of_boards[one.id]) for one in boards]
 
 
 def outcomes(connection: Connection, window: Window) -> Mapping[RepairOutcome, int]:
     """Return how many defects got which word within a window; a word that was corrected does not count."""
-    later = repair.alias()
-    in_window: ColumnElement[bool] = and_(repair.c.repaired_us >= window.start_us, repair.c.repaired_us < window.end_us)
+    later = t.repair.alias()
+    at_us = t.repair.c.repaired_us
     query = (
-        select(repair.c.outcome, func.count().label("number"))
-        .where(in_window, ~exists().where(later.c.supersedes == repair.c.id))
-        .group_by(repair.c.outcome)
+        select(t.repair.c.outcome, func.count().label("number"))
+        .where(at_us >= window.start_us, at_us < window.end_us, ~exists().where(later.c.supersedes == t.repair.c.id))
+        .group_by(t.repair.c.outcome)
     )
     if window.recipe:
-        query = query.join(call, call.c.id == repair.c.call_id).join(board, board.c.id == call.c.board_id)
-        query = query.where(of_recipe(window.recipe, board.c.recipe_id))
+        query = query.join(t.call, t.call.c.id == t.repair.c.call_id).join(t.board, t.board.c.id == t.call.c.board_id)
+        query = query.where(of_recipe(window.recipe, t.board.c.recipe_id))
     return {row.outcome: row.number for row in connection.execute(query)}
 
 
 def report_escape(connection: Connection, new: NewEscape) -> Escape:
-    """Add an escape to the newest decided board of its serial, or to the panel of that unit, and append the event.
-
-    A report that is there already is returned as it is: its sender had no answer, and asks again.
-    """
-    in_turn(connection, escape)
+    """Add an escape of the serial's newest decided board with its event; the same report again adds nothing."""
+    in_turn(connection, t.escape)
     board_id = board_rows.newest_decided(connection, new.serial)
     row = values_of(new) | {"board_id": board_id}
-    said = [escape.c[name].is_not_distinct_from(row[name]) for name in row if not name.startswith("reported_")]
+    said = [t.escape.c[name].is_not_distinct_from(row[name]) for name in row if not name.startswith("reported_")]
     if before := listed(connection, Escape, *said, limit=1):
         return before[0]
     added = row_types.add(connection, Escape, row)
     body = shown(added, "board_id serial refdes component label found_at")
     event_log.append(connection, EventKind.ESCAPE_REPORTED, new.reported_us, body, board_id)
     return added
+
+
+class SuspectedPictures:
+    """The parts that the reports of escapes may mean, whenever they came, and whichever of a serial's boards."""
+
+    def __init__(self, connection: Connection) -> None:
+        said, serial = t.escape.c.refdes, t.escape.c.serial
+        known = union(
+            select(t.escape.c.board_id, said).where(t.escape.c.board_id.is_not(None)),
+            select(t.board.c.id, said).join(t.escape, (serial == t.board.c.serial) & (t.board.c.serial != "")),
+            select(t.unit_serial.c.board_id, said).join(t.escape, serial == t.unit_serial.c.serial),
+        )
+        self._found = defaultdict[int, set[str]](set)
+        for id, refdes in connection.execute(known):
+            self._found[id].add(refdes.casefold())
+
+    def has(self, board_id: int, refdes: str) -> bool:
+        """Tell whether a report may mean a part: it names no part, or this one, as a test of the unit alone does."""
+        return not self._found.get(board_id, set()).isdisjoint({"", *_names(refdes)})
+
+    def names(self, board_id: int, refdes: str) -> bool:
+        """Tell whether a report names a part."""
+        return not self._found.get(board_id, set()).isdisjoint(_names(refdes))
+
+
+def _names(refdes: str) -> set[str]:
+    name = refdes.casefold()
+    return {name, name.rpartition("/")[2]}

@@ -6,52 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from enum import Enum as PlainEnum
 from enum import StrEnum, auto
-from functools import cache
 from types import NoneType
 from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Boolean,
-    Column,
-    Connection,
-    Enum,
-    Float,
-    ForeignKey,
-    Integer,
-    Label,
-    Result,
-    Row,
-    Select,
-    String,
-    Table,
-    Text,
-    cast,
-    func,
-    insert,
-    select,
-    text,
-    update,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.types import TypeEngine
 
-# How a record declares the table whose row it is: each field is a column, with its name and its type
-
-
-NAME = 200
-"""The most characters of a name that somebody gives: a serial, a refdes, a key's name."""
-WHOLE = BigInteger().with_variant(Integer, "sqlite")
-"""SQLite counts up only keys of its own integer type, which has 64 bits."""
-_TYPES: Mapping[Any, type[TypeEngine[Any]]] = {str: Text, bool: Boolean, int: Integer, float: Float}
+NAME = 200  # the most characters of a name that somebody gives: a serial, a refdes, a key's name
+WHOLE = sa.BigInteger().with_variant(sa.Integer, "sqlite")  # SQLite counts up only keys of its own integer type
+_TYPES: Mapping[Any, type[TypeEngine[Any]]] = {str: sa.Text, bool: sa.Boolean, int: sa.Integer, float: sa.Float}
 
 
 class Is(PlainEnum):
     """What may hold of a column."""
 
-    KEY = auto()
-    """It is the primary key, or a part of it."""
+    KEY = auto()  # it is the primary key, or a part of it
     UNIQUE = auto()
     INDEXED = auto()
 
@@ -64,12 +34,10 @@ class Refers:
 
 
 Id = Annotated[int, WHOLE, Is.KEY]
-Moment = Annotated[int, BigInteger()]
-"""UTC microseconds; the name of the field ends in `_us`."""
-Large = Annotated[int, BigInteger()]
-NameText = Annotated[str, String(NAME)]
-Sha256 = Annotated[str, String(64)]
-"""64 characters, as a hash in hexadecimal has."""
+Moment = Annotated[int, sa.BigInteger()]  # UTC microseconds; the name of the field ends in `_us`
+Large = Annotated[int, sa.BigInteger()]
+NameText = Annotated[str, sa.String(NAME)]
+Sha256 = Annotated[str, sa.String(64)]  # 64 characters, as a hash in hexadecimal has
 
 
 class Stored:
@@ -79,14 +47,14 @@ class Stored:
     """
 
     __slots__ = ()
-    table: ClassVar[Table]
-    columns: ClassVar[Sequence[Column[Any]]]
-    of_id: ClassVar[Select[Any]]
+    table: ClassVar[sa.Table]
+    columns: ClassVar[Sequence[sa.Column[Any]]]
+    of_id: ClassVar[sa.Select[Any]]
 
 
-def word(enumeration: type[StrEnum]) -> Enum:
+def word(enumeration: type[StrEnum]) -> sa.Enum:
     """Return the type of a column with the words of an enumeration; a new word needs no migration."""
-    return Enum(
+    return sa.Enum(
         enumeration,
         values_callable=lambda members: [member.value for member in members],
         native_enum=False,
@@ -95,13 +63,13 @@ def word(enumeration: type[StrEnum]) -> Enum:
     )
 
 
-def columns_of(kind: type[Any]) -> list[Column[Any]]:
+def columns_of(kind: type[Any]) -> list[sa.Column[Any]]:
     """Return the columns that a record declares, in the order of its fields."""
     hints = get_type_hints(kind, include_extras=True)
     return [_column(one.name, hints[one.name], one.default) for one in fields(kind)]
 
 
-def _column(name: str, hint: Any, default: Any) -> Column[Any]:
+def _column(name: str, hint: Any, default: Any) -> sa.Column[Any]:
     said: list[Any] = []
     is_nullable = False
     while (is_annotated := get_origin(hint) is Annotated) or NoneType in get_args(hint):
@@ -110,12 +78,12 @@ def _column(name: str, hint: Any, default: Any) -> Column[Any]:
             said += more
         else:
             is_nullable, (hint,) = True, [one for one in get_args(hint) if one is not NoneType]
-    refers = [ForeignKey(f"{one.table}.id") for one in said if isinstance(one, Refers)]
+    refers = [sa.ForeignKey(f"{one.table}.id") for one in said if isinstance(one, Refers)]
     kind = next((one for one in said if isinstance(one, TypeEngine)), WHOLE if refers else None)
     if kind is None:
         is_word = isinstance(hint, type) and issubclass(hint, StrEnum)
-        kind = word(hint) if is_word else _TYPES.get(hint, JSON)()
-    return Column(
+        kind = word(hint) if is_word else _TYPES.get(hint, sa.JSON)()
+    return sa.Column(
         name,
         kind,
         *refers,
@@ -128,38 +96,37 @@ def _column(name: str, hint: Any, default: Any) -> Column[Any]:
     )
 
 
-_R = TypeVar("_R")
-"""A frozen dataclass whose fields are columns of a query."""
+_R = TypeVar("_R")  # a frozen dataclass whose fields are columns of a query
 _S = TypeVar("_S", bound=Stored)
 
 
-def get(connection: Connection, kind: type[_S], id: int) -> _S | None:
+def get(connection: sa.Connection, kind: type[_S], id: int) -> _S | None:
     """Return the row of an id, or None."""
     return found(kind, connection.execute(kind.of_id, {"of_id": id}))
 
 
-def only(connection: Connection, kind: type[_S], *which: Any) -> _S | None:
+def only(connection: sa.Connection, kind: type[_S], *which: Any) -> _S | None:
     """Return the only row that fulfils all conditions, or None."""
-    return found(kind, connection.execute(select(*kind.columns).where(*which)))
+    return found(kind, connection.execute(sa.select(*kind.columns).where(*which)))
 
 
 def listed(
-    connection: Connection, kind: type[_S], *which: Any, newest: bool = False, limit: int | None = None
+    connection: sa.Connection, kind: type[_S], *which: Any, newest: bool = False, limit: int | None = None
 ) -> list[_S]:
     """Return the rows that fulfil all conditions, the oldest or the newest first."""
     id = kind.table.c.id
-    query = select(*kind.columns).where(*which).order_by(id.desc() if newest else id).limit(limit)
+    query = sa.select(*kind.columns).where(*which).order_by(id.desc() if newest else id).limit(limit)
     return records(kind, connection.execute(query))
 
 
-def add(connection: Connection, kind: type[_S], row: Mapping[str, Any]) -> _S:
+def add(connection: sa.Connection, kind: type[_S], row: Mapping[str, Any]) -> _S:
     """Insert a row, and return it as a record."""
-    return record(kind, connection.execute(insert(kind.table).values(row).returning(*kind.columns)).one())
+    return record(kind, connection.execute(sa.insert(kind.table).values(row).returning(*kind.columns)).one())
 
 
-def change(connection: Connection, table: Table, *which: Any, **values: Any) -> bool:
+def change(connection: sa.Connection, table: sa.Table, *which: Any, **values: Any) -> bool:
     """Change the rows that fulfil all conditions; return whether there are any."""
-    return connection.execute(update(table).where(*which).values(values)).rowcount > 0
+    return connection.execute(sa.update(table).where(*which).values(values)).rowcount > 0
 
 
 def values_of(new: Any) -> dict[str, Any]:
@@ -167,38 +134,27 @@ def values_of(new: Any) -> dict[str, Any]:
     return {name: getattr(new, name) for name in new.__dataclass_fields__}
 
 
-def record(kind: type[_R], row: Row[*tuple[Any, ...]]) -> _R:
+def record(kind: type[_R], row: sa.Row[*tuple[Any, ...]]) -> _R:
     """Return a row as a record whose fields are the row's columns."""
     return kind(**row._mapping)
 
 
-def found(kind: type[_R], result: Result[Any]) -> _R | None:
+def found(kind: type[_R], result: sa.Result[Any]) -> _R | None:
     """Return the only row of a result as a record; None if there is none."""
     row = result.one_or_none()
     return None if row is None else record(kind, row)
 
 
 def shown(row: Any, names: str, **renamed: str) -> dict[str, Any]:
-    """Return fields of a record as JSON; `names` has blanks between them, as in `namedtuple`.
-
-    Those of `renamed` have other names in JSON. Enumerations are texts there.
-    """
+    """Return fields of a record as JSON: `names` as in `namedtuple`, and those of `renamed` under other names."""
     return {key: getattr(row, name) for key, name in ({name: name for name in names.split()} | renamed).items()}
 
 
-def records(kind: type[_R], result: Result[Any]) -> list[_R]:
+def records(kind: type[_R], result: sa.Result[Any]) -> list[_R]:
     """Return all rows of a result as records."""
     names = tuple(result.keys())
     # Twice as fast as the mappings that rows have.
     return [kind(**dict(zip(names, row, strict=True))) for row in result]
-
-
-def add_up(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add rows to a table of sums: where a row of the same key is there, its other columns grow."""
-    if rows:
-        # In one order, so that two writers never wait for each other's rows.
-        ordered = sorted(rows, key=lambda row: [row[column.name] for column in table.primary_key])
-        connection.execute(_adding_up(table, connection.dialect.name), ordered)
 
 
 def upserting(dialect: str) -> Any:
@@ -206,24 +162,11 @@ def upserting(dialect: str) -> Any:
     return (postgresql if dialect == "postgresql" else sqlite).insert
 
 
-@cache
-def _adding_up(table: Table, dialect: str) -> Any:
-    key = [column.name for column in table.primary_key]
-    statement = upserting(dialect)(table)
-    grown = {column.name: column + statement.excluded[column.name] for column in table.c if column.name not in key}
-    return statement.on_conflict_do_update(index_elements=key, set_=grown)
-
-
-def total(number: Any) -> Label[Any]:
-    """Return the sum of a column, under its name and of its type: PostgreSQL adds 64-bit integers up to a decimal."""
-    return cast(func.sum(number), number.type).label(number.name)
-
-
-def in_turn(connection: Connection, table: Table) -> None:
+def in_turn(connection: sa.Connection, table: sa.Table) -> None:
     """Let no other transaction append to a table before this one ends, so that its ids grow in the order of commits.
 
     A reader who remembers the largest id that it saw would otherwise miss a row that got its id early and was committed
     late. SQLite has one writer at a time anyway.
     """
     if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": f"coe.{table.name}"})
+        connection.execute(sa.text("SELECT pg_advisory_xact_lock(hashtext(:name))"), {"name": f"coe.{table.name}"})

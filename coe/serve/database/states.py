@@ -13,17 +13,13 @@ from coe.serve.database.row_types import in_turn, listed, records, upserting
 from coe.serve.database.tables import Heartbeat, StateChange, heartbeat, state_change
 from coe.serve.enums import EventKind, Intake, LineState, Process, Subject
 
-SILENT_S = 8.0
-"""After this time without a sign of life, which comes every second, the worker counts as silent."""
+SILENT_S = 8.0  # after this time without a sign of life, which comes every second, the worker counts as silent
 
 
 def change(
     connection: Connection, subject: Subject, state: Intake | LineState, *, by: str, now_us: int, reason: str = ""
 ) -> bool:
-    """Note a new state and append the event; False if the subject is in this state already.
-
-    A person who drains while the worker ends, which drains too, is noted: that drain stays.
-    """
+    """Note a new state with its event; False if it is not new. A person's drain counts also while the worker ends."""
     in_turn(connection, state_change)
     before = current(connection, subject)
     if before is not None and before.state == state.value:
@@ -85,10 +81,7 @@ def beat(
     facts: Mapping[str, Any] | None = None,
     experts: Mapping[str, Any] | None = None,
 ) -> None:
-    """Note a sign of life of a process, in the place of its last one.
-
-    What it said of `facts` and `experts` before stays where they are None.
-    """
+    """Note a sign of life of a process; `facts` and `experts` of before stay where these are None."""
     row = {"process": process, "pid": pid, "beat_us": now_us}
     row |= {} if facts is None else {"facts": dict(facts)}
     row |= {} if experts is None else {"experts": dict(experts)}

@@ -10,24 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    ForeignKey,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    bindparam,
-    select,
-)
+import sqlalchemy as sa
 
 from coe.board.parts_list import Side
 from coe.core import Verdict
+from coe.serve import enums
 from coe.serve.database.row_types import (
     NAME,
     WHOLE,
@@ -43,22 +30,9 @@ from coe.serve.database.row_types import (
     shown,
     word,
 )
-from coe.serve.enums import (
-    ActivationState,
-    BoardState,
-    CallReason,
-    EventKind,
-    FaultKind,
-    Outcome,
-    Process,
-    RepairOutcome,
-    Role,
-    Subject,
-    TrialState,
-)
 
 Json = Mapping[str, Any]
-metadata = MetaData(
+metadata = sa.MetaData(
     naming_convention={
         "ix": "ix_%(column_0_label)s",
         "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -68,14 +42,14 @@ metadata = MetaData(
 )
 
 
-def _table(name: str, row: type[Stored], *more: Any) -> Table:
+def _table(name: str, row: type[Stored], *more: Any) -> sa.Table:
     """Return the table of a record, with further columns and indexes."""
     row.columns = columns_of(row)
     has_id = any(column.name == "id" for column in row.columns)
     # A key is never used twice, so that an event's id keeps its meaning for a client that was away.
-    row.table = table = Table(name, metadata, *row.columns, *more, sqlite_autoincrement=has_id)
+    row.table = table = sa.Table(name, metadata, *row.columns, *more, sqlite_autoincrement=has_id)
     if has_id:
-        row.of_id = select(*row.columns).where(table.c.id == bindparam("of_id"))
+        row.of_id = sa.select(*row.columns).where(table.c.id == sa.bindparam("of_id"))
     return table
 
 
@@ -92,7 +66,7 @@ class Recipe(Stored):
     created_by: NameText
 
 
-recipe = _table("recipe", Recipe, UniqueConstraint("name", "version"), UniqueConstraint("name", "digest"))
+recipe = _table("recipe", Recipe, sa.UniqueConstraint("name", "version"), sa.UniqueConstraint("name", "digest"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +75,7 @@ class Activation(Stored):
 
     id: Id
     recipe_id: Annotated[int, Refers("recipe"), Is.INDEXED]
-    state: ActivationState
+    state: enums.ActivationState
     asked_us: Moment
     asked_by: NameText
     answered_us: Moment | None
@@ -113,10 +87,7 @@ activation = _table("activation", Activation)
 
 @dataclass(frozen=True, slots=True)
 class Confirmation(Stored):
-    """Who confirmed the placements of a recipe's version, and over which picture the crops were looked at.
-
-    `reading` is where they lay, as `WholeBoard.reading` says; empty if nobody kept it.
-    """
+    """Who confirmed the placements of a version, over which picture, and where they lay (`WholeBoard.reading`)."""
 
     id: Id
     recipe_id: Annotated[int, Refers("recipe")]
@@ -126,7 +97,7 @@ class Confirmation(Stored):
     reading: Annotated[Sha256, "where they lay: coe.serve.recipe_content"]
 
 
-confirmation = _table("confirmation", Confirmation, UniqueConstraint("recipe_id", "reading"))
+confirmation = _table("confirmation", Confirmation, sa.UniqueConstraint("recipe_id", "reading"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +123,7 @@ class Board(NewBoard):
     """A board without its findings."""
 
     id: Id
-    state: BoardState
+    state: enums.BoardState
     pass_number: Annotated[int, "1 is the first decision of this product, serial and side"]
     started_us: Moment | None
     attempts: Annotated[int, "how often the line began it"] = 0
@@ -175,23 +146,23 @@ class Board(NewBoard):
 board = _table(
     "board",
     Board,
-    Column("findings", LargeBinary, comment="OK findings, see coe.serve.database.findings"),
-    Column("swept_us", BigInteger, comment="when retention found that no picture of it is left"),
-    Index("ix_board_state_id", "state", "id"),
+    sa.Column("findings", sa.LargeBinary, comment="OK findings, see coe.serve.database.findings"),
+    sa.Column("swept_us", sa.BigInteger, comment="when retention found that no picture of it is left"),
+    sa.Index("ix_board_state_id", "state", "id"),
     # All that statistics count of a board, so that they read the index alone.
-    Index("ix_board_counted", "decided_us", "pass_number", "recipe_id", "verdict", "calls", "late", "state"),
-    Index("ix_board_unswept", "swept_us", "state", "verdict", "decided_us"),
-    Index("ix_board_serial_side", "serial", "side"),
-    Index("ix_board_accepted_us", "accepted_us", "id"),
-    Index("ix_board_verdict_accepted_us", "verdict", "accepted_us", "id"),
-    Index("ix_board_state_accepted_us", "state", "accepted_us", "id"),
+    sa.Index("ix_board_counted", "decided_us", "pass_number", "recipe_id", "verdict", "calls", "late", "state"),
+    sa.Index("ix_board_unswept", "swept_us", "state", "verdict", "decided_us"),
+    sa.Index("ix_board_serial_side", "serial", "side"),
+    sa.Index("ix_board_accepted_us", "accepted_us", "id"),
+    sa.Index("ix_board_verdict_accepted_us", "verdict", "accepted_us", "id"),
+    sa.Index("ix_board_state_accepted_us", "state", "accepted_us", "id"),
 )
 
-unit_serial = Table(
+unit_serial = sa.Table(
     "unit_serial",
     metadata,
-    Column("serial", String(NAME), primary_key=True),
-    Column("board_id", ForeignKey(board.c.id), primary_key=True, autoincrement=False, comment="the panel of the unit"),
+    sa.Column("serial", sa.String(NAME), primary_key=True),
+    sa.Column("board_id", sa.ForeignKey(board.c.id), primary_key=True, autoincrement=False, comment="its panel"),
 )
 
 
@@ -201,7 +172,7 @@ class NewView(Stored):
 
     board_key: Annotated[NameText, "views come before their board"]
     name: NameText
-    file: Annotated[str, String(80), Is.UNIQUE, "generated; relative to the folder of pictures"]
+    file: Annotated[str, sa.String(80), Is.UNIQUE, "generated; relative to the folder of pictures"]
     sha256: Sha256
     size_bytes: Large
     pixels: Annotated[Large, "width x height by its header"]
@@ -216,7 +187,7 @@ class View(NewView):
     removed_us: Moment | None
 
 
-view = _table("view", View, UniqueConstraint("board_key", "name"))
+view = _table("view", View, sa.UniqueConstraint("board_key", "name"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +197,7 @@ class NewCall(Stored):
     refdes: NameText
     component: NameText
     verdict: Verdict
-    reason: CallReason
+    reason: enums.CallReason
     view_id: Annotated[int | None, Refers("view"), Is.INDEXED] = None
     place: Annotated[Any, "where the component lies in the view; None if the view shows it alone"] = None
     detail: Annotated[str, "a sentence for people"] = ""
@@ -259,10 +230,10 @@ class Call(NewCall):
 call = _table(
     "call",
     Call,
-    UniqueConstraint("board_id", "refdes"),
-    Index("ix_call_open", "verification_id", "id"),
-    Index("ix_call_component", "component", "id"),
-    Index("ix_call_opened_us", "opened_us"),
+    sa.UniqueConstraint("board_id", "refdes"),
+    sa.Index("ix_call_open", "verification_id", "id"),
+    sa.Index("ix_call_component", "component", "id"),
+    sa.Index("ix_call_opened_us", "opened_us"),
 )
 
 
@@ -270,7 +241,7 @@ call = _table(
 class NewVerification(Stored):
     """A person's word on a call; `label` is what the person sees, if that is not the label of the call."""
 
-    outcome: Outcome
+    outcome: enums.Outcome
     verified_us: Annotated[Moment, Is.INDEXED]
     verified_by: NameText
     label: NameText = ""
@@ -293,7 +264,7 @@ verification = _table("verification", Verification)
 class NewRepair(Stored):
     """What became of a defect, by a person's word."""
 
-    outcome: RepairOutcome
+    outcome: enums.RepairOutcome
     repaired_us: Annotated[Moment, Is.INDEXED]
     repaired_by: NameText
     note: str = ""
@@ -318,12 +289,12 @@ class StoredTrial(Stored):
     id: Id
     recipe: Annotated[NameText, "the name of the recipe whose boards are judged again"]
     content: Annotated[Json, "what is tried: coe.serve.recipe_content.RecipeContent"]
-    asked: Annotated[Json, "coe.serve.trial_counts.TrialRequest"]
-    state: TrialState
+    asked: Annotated[Json, "coe.serve.trials.TrialRequest"]
+    state: enums.TrialState
     asked_us: Moment
     asked_by: NameText
     newest_id: Annotated[Large, "the newest board when it was asked for"]
-    counts: Annotated[Json, "coe.serve.trial_counts.TrialCounts, as far as it is"]
+    counts: Annotated[Json, "coe.serve.trials.TrialCounts, as far as it is"]
     ended_us: Moment | None
     reason: str
 
@@ -360,8 +331,8 @@ escape = _table("escape", Escape)
 class NewFault(Stored):
     """A fault of a process; `about` names the recipe, sink or view that it concerns, `message` is for people."""
 
-    process: Process
-    kind: FaultKind
+    process: enums.Process
+    kind: enums.FaultKind
     message: str
     about: NameText = ""
     board_id: Annotated[int | None, Refers("board")] = None
@@ -387,21 +358,21 @@ class StateChange(Stored):
     """A change of state; `state` is a word of `Intake` or `LineState`, by the subject."""
 
     id: Id
-    subject: Subject
-    state: Annotated[str, String(40)]
+    subject: enums.Subject
+    state: Annotated[str, sa.String(40)]
     changed_us: Annotated[Moment, Is.INDEXED]
     changed_by: NameText
     reason: str
 
 
-state_change = _table("state_change", StateChange, Index("ix_state_change_subject_id", "subject", "id"))
+state_change = _table("state_change", StateChange, sa.Index("ix_state_change_subject_id", "subject", "id"))
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Stored):
     """The last sign of life of a process; `facts`, and the `experts` of the line, are JSON that the pages show."""
 
-    process: Annotated[Process, Is.KEY]
+    process: Annotated[enums.Process, Is.KEY]
     pid: int
     beat_us: Moment
     facts: Json
@@ -409,32 +380,12 @@ class Heartbeat(Stored):
 
 
 heartbeat = _table("heartbeat", Heartbeat)
-decision_count = Table(
+decision_count = sa.Table(
     "decision_count",
     metadata,
-    Column("verdict", word(Verdict), primary_key=True),
-    Column("boards", BigInteger, nullable=False, comment="decided so; no amendment changes it, so it never falls"),
+    sa.Column("verdict", word(Verdict), primary_key=True),
+    sa.Column("boards", sa.BigInteger, nullable=False, comment="decided so; no amendment changes it"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Tally(Stored):
-    """How often, in an hour, an expert said a label of a component type, and the sums of its scores and their squares.
-
-    First passes alone count. `called` counts the findings of components that are not OK.
-    """
-
-    hour_us: Annotated[Moment, Is.KEY]
-    recipe_id: Annotated[int, Refers("recipe"), Is.KEY]
-    component: Annotated[NameText, Is.KEY]
-    expert: Annotated[NameText, Is.KEY]
-    label: Annotated[NameText, Is.KEY]
-    findings: Large
-    called: Large
-    score_sum: float
-
-
-tally = _table("tally", Tally)
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,7 +394,7 @@ class Key(Stored):
 
     id: Id
     name: Annotated[NameText, Is.UNIQUE]
-    role: Role
+    role: enums.Role
     hash: Annotated[Sha256, Is.UNIQUE, "SHA-256 of the key, which has 256 random bits"]
     created_us: Moment
     expires_us: Moment | None
@@ -452,13 +403,13 @@ class Key(Stored):
     pin_hash: Annotated[Sha256 | None, "of the PIN of a person, with the name"] = None
 
 
-api_key = _table("api_key", Key, Index("ix_api_key_badge_hash", "badge_hash", unique=True))
-session = Table(
+api_key = _table("api_key", Key, sa.Index("ix_api_key_badge_hash", "badge_hash", unique=True))
+session = sa.Table(
     "session",
     metadata,
-    Column("name", String(64), primary_key=True, comment="the signed hash of its cookie"),
-    Column("key_id", ForeignKey(api_key.c.id), nullable=False),
-    Column("ends_us", BigInteger, nullable=False, index=True),
+    sa.Column("name", sa.String(64), primary_key=True, comment="the signed hash of its cookie"),
+    sa.Column("key_id", sa.ForeignKey(api_key.c.id), nullable=False),
+    sa.Column("ends_us", sa.BigInteger, nullable=False, index=True),
 )
 
 
@@ -467,27 +418,30 @@ class Event(Stored):
     """An event; ids grow in the order of commits, and the uuid is the same at every delivery."""
 
     id: Id
-    uuid: Annotated[str, String(36), Is.UNIQUE]
-    kind: EventKind
+    uuid: Annotated[str, sa.String(36), Is.UNIQUE]
+    kind: enums.EventKind
     board_id: Annotated[int | None, Refers("board"), Is.INDEXED]
     happened_us: Annotated[Moment, Is.INDEXED]
     body: Json
 
 
 event = _table("event", Event)
-sink = Table(
-    "sink", metadata, Column("name", String(NAME), primary_key=True), Column("added_us", BigInteger, nullable=False)
+sink = sa.Table(
+    "sink",
+    metadata,
+    sa.Column("name", sa.String(NAME), primary_key=True),
+    sa.Column("added_us", sa.BigInteger, nullable=False),
 )
-outbox = Table(
+outbox = sa.Table(
     "outbox",
     metadata,
-    Column("sink", ForeignKey(sink.c.name), primary_key=True),
-    Column("event_id", ForeignKey(event.c.id), primary_key=True, autoincrement=False),
-    Column("attempts", Integer, nullable=False, default=0),
-    Column(
-        "next_try_us", BigInteger, nullable=False, comment="not read: a clock that was set back would make it wrong"
+    sa.Column("sink", sa.ForeignKey(sink.c.name), primary_key=True),
+    sa.Column("event_id", sa.ForeignKey(event.c.id), primary_key=True, autoincrement=False),
+    sa.Column("attempts", sa.Integer, nullable=False, default=0),
+    sa.Column(
+        "next_try_us", sa.BigInteger, nullable=False, comment="not read: a clock that was set back would make it wrong"
     ),
-    Column("error", Text, nullable=False, default="", comment="what the last attempt met"),
+    sa.Column("error", sa.Text, nullable=False, default="", comment="what the last attempt met"),
 )
 
 
@@ -506,5 +460,4 @@ class AuditEntry(Stored):
 
 
 audit = _table("audit", AuditEntry)
-APPEND_ONLY = (verification, audit, confirmation, recipe, escape, repair)
-"""Tables whose rows are never changed and never removed; triggers refuse it (`coe.serve.database.migration`)."""
+APPEND_ONLY = (verification, audit, confirmation, recipe, escape, repair)  # triggers refuse to change or remove rows

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
 from coe.core import Verdict
 from coe.serve.database import row_types
-from coe.serve.database.findings import GoodComponent, unpack
+from coe.serve.database.board_rows import unpack
 from coe.serve.database.hourly import of_recipe
+from coe.serve.database.repairs import SuspectedPictures
 from coe.serve.database.row_types import change, listed
 from coe.serve.database.tables import StoredTrial, board, call, trial, verification
-from coe.serve.enums import CallReason, Outcome, TrialState
-from coe.serve.exportable import SuspectedPictures
-from coe.serve.trial_counts import Truth
+from coe.serve.enums import CallReason, Outcome, TrialState, Truth
 
 UNFINISHED = (TrialState.ASKED, TrialState.RUNNING)
 
@@ -68,13 +67,12 @@ def _unfinished(id: int) -> tuple[ColumnElement[bool], ...]:
 
 @dataclass(frozen=True, slots=True)
 class StoredPart:
-    """A part that experts judged: its picture, its findings as rows, the line's verdict, and what is true of it."""
+    """A part that experts judged: its picture, the line's verdict, and what is true of it."""
 
     refdes: str
     component: str
     view_id: int | None
     place: Any
-    findings: Sequence[Mapping[str, Any]]
     today: Verdict
     truth: Truth
     call: int | None = None
@@ -85,23 +83,26 @@ class StoredBoard:
     """A decided board; `left_out` counts parts that no expert judged, or that a report may mean and does not name."""
 
     id: int
-    recipe_id: int
     parts: Sequence[StoredPart]
     left_out: int
 
 
 def boards_before(connection: Connection, name: str, before_id: int, *, limit: int) -> list[int]:
     """Return the ids of decided boards of a recipe before a board, the newest first."""
-    return _ids(connection, name, board.c.id < before_id, limit, board.c.id.desc())
+    which = (board.c.id < before_id, board.c.decided_us.is_not(None), of_recipe(name, board.c.recipe_id))
+    return list(connection.scalars(select(board.c.id).where(*which).order_by(board.c.id.desc()).limit(limit)))
 
 
-def _ids(connection: Connection, name: str, which: Any, limit: int, order: Any) -> list[int]:
-    decided = (board.c.decided_us.is_not(None), of_recipe(name, board.c.recipe_id))
-    return list(connection.scalars(select(board.c.id).where(which, *decided).order_by(order).limit(limit)))
+_SAID = {
+    None: Truth.OPEN,
+    Outcome.CONFIRMED: Truth.DEFECT,
+    Outcome.FALSE_CALL: Truth.GOOD,
+    Outcome.ACCEPTED: Truth.ACCEPTED,
+}
 
 
 def stored(connection: Connection, ids: Sequence[int], suspects: SuspectedPictures) -> Iterator[StoredBoard]:
-    """Yield boards with their parts."""
+    """Yield boards with their parts; one that a later test found is a defect."""
     said: dict[int, list[Any]] = defaultdict(list)
     calls = (
         select(call, verification.c.outcome)
@@ -110,28 +111,14 @@ def stored(connection: Connection, ids: Sequence[int], suspects: SuspectedPictur
     )
     for row in connection.execute(calls):
         said[row.board_id].append(row)
-    for one in connection.execute(select(board.c.id, board.c.recipe_id, board.c.findings).where(board.c.id.in_(ids))):
-        defects, good = said[one.id], unpack(one.findings)
-        parts = [_good(part) for part in good]
-        parts += [_called(row) for row in defects if row.reason is CallReason.EXPERT]
-        known = [part for part in (_reported(suspects, one.id, part) for part in parts) if part is not None]
-        yield StoredBoard(one.id, one.recipe_id, known, len(good) + len(defects) - len(known))
-
-
-def _good(good: GoodComponent) -> StoredPart:
-    return StoredPart(good.refdes, good.component, good.view_id, good.place, good.findings, Verdict.OK, Truth.UNASKED)
-
-
-def _called(row: Any) -> StoredPart:
-    truth = Truth.OPEN if row.outcome is None else _SAID[row.outcome]
-    return StoredPart(row.refdes, row.component, row.view_id, row.place, row.findings, row.verdict, truth, row.id)
-
-
-_SAID = {Outcome.CONFIRMED: Truth.DEFECT, Outcome.FALSE_CALL: Truth.GOOD, Outcome.ACCEPTED: Truth.ACCEPTED}
-
-
-def _reported(suspects: SuspectedPictures, board_id: int, part: StoredPart) -> StoredPart | None:
-    """Return a part as a defect if a later test found it; None if a report may mean it, and does not name it."""
-    if suspects.names(board_id, part.refdes):
-        return replace(part, truth=Truth.DEFECT)
-    return None if suspects.has(board_id, part.refdes) else part
+    for one in connection.execute(select(board.c.id, board.c.findings).where(board.c.id.in_(ids))):
+        called, good = said[one.id], unpack(one.findings)
+        judged = [(part, Verdict.OK, Truth.UNASKED, None) for part in good]
+        judged += [(row, row.verdict, _SAID[row.outcome], row.id) for row in called if row.reason is CallReason.EXPERT]
+        parts = []
+        for part, today, truth, id in judged:
+            is_named = suspects.names(one.id, part.refdes)
+            if is_named or not suspects.has(one.id, part.refdes):
+                where = (part.refdes, part.component, part.view_id, part.place)
+                parts.append(StoredPart(*where, today, Truth.DEFECT if is_named else truth, id))
+        yield StoredBoard(one.id, parts, len(good) + len(called) - len(parts))

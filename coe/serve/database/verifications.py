@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Integer, cast, func, select
+from sqlalchemy import Connection, select
 
 from coe.errors import CoeError
-from coe.serve.database import board_rows, call_rows, event_log, row_types, stop_alarms
-from coe.serve.database.hourly import Window, of_recipe
-from coe.serve.database.row_types import change, listed, records, shown, values_of
+from coe.serve.database import board_rows, call_rows, event_log, fault_log, row_types
+from coe.serve.database.row_types import change, listed, shown, values_of
 from coe.serve.database.tables import Board, Call, NewVerification, Verification, board, call, verification
 from coe.serve.enums import BoardState, EventKind, Outcome
 from coe.serve.stop_rules import NO_RULES, Countable, StopRules
@@ -41,12 +39,12 @@ def record_verification(
     A call that was answered before may be answered again: the new word supersedes the old. Raises CallChanged if the
     call's revision is another than that of `seen`.
     """
-    stop_alarms.begin(connection, rules)
+    fault_log.begin(connection, rules)
     board_rows.lock(connection, seen.board_id)
     added = _record(connection, seen, new)
     if new.outcome is Outcome.CONFIRMED:
         of_words = {name: rule for name, rule in rules.items() if rule.counts is Countable.CONFIRMED}
-        stop_alarms.look(connection, of_words, seen.board_id, new.verified_us)
+        fault_log.look(connection, of_words, seen.board_id, new.verified_us)
     return added
 
 
@@ -61,7 +59,6 @@ def _record(connection: Connection, seen: Call, new: NewVerification) -> Verific
 
 
 def _tell(connection: Connection, seen: Call, added: Verification) -> None:
-    """Append the event."""
     body = {
         **shown(seen, "refdes component", call="id", board="board_id"),
         **shown(added, "outcome", by="verified_by"),
@@ -107,7 +104,6 @@ def answers(connection: Connection, board_id: int) -> list[dict[str, object]]:
 
 
 def _answer(row: Any) -> dict[str, object]:
-    """Return a call with the word on it."""
     return shown(row, "refdes component verdict reason score late outcome") | {"label": row.seen_label or row.label}
 
 
@@ -122,47 +118,3 @@ def is_confirmed(connection: Connection, answered: Call) -> bool:
 def of_calls(connection: Connection, call_ids: Sequence[int]) -> list[Verification]:
     """Return all words on some calls, the oldest first; the last one of a call counts."""
     return listed(connection, Verification, verification.c.call_id.in_(call_ids))
-
-
-@dataclass(frozen=True, slots=True)
-class PersonFigures:
-    """What a person answered within a window: calls by outcome, and answers that another person corrected later."""
-
-    name: str
-    answers: int
-    confirmed: int
-    false_calls: int
-    accepted: int
-    corrected: int
-
-
-def figures_by_person(connection: Connection, window: Window) -> Sequence[PersonFigures]:
-    """Return the figures of each person who answered calls within a window, in the order of their names."""
-    later = verification.alias()
-
-    def number(condition: Any) -> Any:
-        return func.coalesce(func.sum(cast(condition, Integer)), 0)
-
-    query = (
-        select(
-            verification.c.verified_by.label("name"),
-            func.count().label("answers"),
-            *(
-                number(condition).label(name)
-                for name, condition in {
-                    "confirmed": verification.c.outcome == Outcome.CONFIRMED,
-                    "false_calls": verification.c.outcome == Outcome.FALSE_CALL,
-                    "accepted": verification.c.outcome == Outcome.ACCEPTED,
-                    "corrected": later.c.verified_by != verification.c.verified_by,
-                }.items()
-            ),
-        )
-        .join(call, call.c.id == verification.c.call_id)
-        .outerjoin(later, later.c.supersedes == verification.c.id)
-        .where(verification.c.verified_us >= window.start_us, verification.c.verified_us < window.end_us)
-        .group_by(verification.c.verified_by)
-        .order_by(verification.c.verified_by)
-    )
-    if window.recipe:
-        query = query.join(board, board.c.id == call.c.board_id).where(of_recipe(window.recipe, board.c.recipe_id))
-    return records(PersonFigures, connection.execute(query))

@@ -20,8 +20,7 @@ _NAMED = select(view).where(
 )
 _COUNT_OF_BOARD = select(func.count()).where(view.c.board_key == bindparam("of_key"))
 
-CLOCK_US = 1_672_531_200 * SECOND_US
-"""2023: a clock that shows an earlier time was not set yet."""
+CLOCK_US = 1_672_531_200 * SECOND_US  # 2023: a clock that shows an earlier time was not set yet
 
 
 def hold(connection: Connection) -> None:
@@ -34,16 +33,12 @@ def hold(connection: Connection) -> None:
 
 
 def add(connection: Connection, new: NewView) -> View:
-    """Add a view, or put it in the place of the view of the same name; its board must not have been accepted.
-
-    The file of a view that is replaced belongs to nobody any more; `coe.serve.picture_folder` removes it.
-    """
+    """Add a view, or replace the one of its name, whose file belongs to nobody then; the board is not accepted yet."""
     return record(View, connection.execute(_putting(connection.dialect.name), values_of(new)).one())
 
 
 @cache
 def _putting(dialect: str) -> Any:
-    """Return the statement that adds a view or replaces the view of its name."""
     statement = upserting(dialect)(view)
     given = {name: statement.excluded[name] for name in NewView.__dataclass_fields__}
     return statement.on_conflict_do_update(
@@ -72,10 +67,7 @@ def count_of_board(connection: Connection, board_key: str) -> int:
 
 
 def removable(connection: Connection, ids: Collection[int]) -> list[View]:
-    """Return those of these views whose files may go: no board is undecided with them, and no call of theirs is open.
-
-    Every removal of a picture asks here first.
-    """
+    """Return those of these views that may go: their board is decided, and no call of theirs is open."""
     undecided = exists().where(board.c.key == view.c.board_key, board.c.state.in_(UNDECIDED))
     of_call = exists().where(
         board.c.key == view.c.board_key, call.c.board_id == board.c.id, call.c.verification_id.is_(None)
@@ -158,10 +150,7 @@ def _after(id: int) -> ColumnElement[bool]:
 def orphans(
     connection: Connection, before_us: int, now_us: int, *, since_us: int = 0, after_id: int = 0, limit: int = 1000
 ) -> list[View]:
-    """Return views that came from one time on and before another, and whose board was never handed in.
-
-    The oldest after `after_id` come first.
-    """
+    """Return views without a board that came between two times, the oldest after `after_id` first."""
     came_us, is_kept = view.c.received_us, view.c.removed_us.is_(None)
     query = (
         select(view)
@@ -179,10 +168,7 @@ def known(connection: Connection, names: Collection[str]) -> set[str]:
 
 
 def removed(connection: Connection, ids: Collection[int], now_us: int) -> None:
-    """Note that the files of views are removed.
-
-    The row of a view that no call refers to goes, too: a board has hundreds of views, and nobody asks for them again.
-    """
+    """Note that files of views are removed; rows that no call refers to go, too: a board has hundreds."""
     called = exists().where(call.c.view_id == view.c.id)
     connection.execute(delete(view).where(view.c.id.in_(ids), ~called))
     change(connection, view, view.c.id.in_(ids), removed_us=now_us)

@@ -24,12 +24,9 @@ from coe.serve.clock import HOUR_US, SECOND_US
 from coe.serve.database import keys
 from coe.serve.database.tables import Key
 from coe.serve.enums import Role
-from coe.serve.gate.admissions import HeldSession
-from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.json_form import JsonForm
-from coe.serve.gate.operations import ANY, Operation, OperationRouter, Visit
+from coe.serve.gate.gate_state import Gate, HeldSession
+from coe.serve.gate.operations import ANY, JsonForm, Operation, OperationRouter, Visit, json_body, read_query
 from coe.serve.gate.problems import Problem, ProblemKind
-from coe.serve.gate.request_data import json_body, read_query
 
 _MOST_CHARACTERS = 200
 _SAFE = ("GET", "HEAD")
@@ -56,7 +53,7 @@ async def answered(gate: Gate, operation: Operation, request: Request, key: Key 
     answer = await operation.handler(visit)
     if isinstance(answer, Response):
         return answer
-    status = next(iter(operation.answers))
+    status = operation.status
     return Response(status_code=status) if answer is None else JSONResponse(answer, status)
 
 
@@ -101,14 +98,10 @@ _SESSION = JsonForm("Session", Key, "name role")
 
 COOKIE = "coe_session"
 CSRF_HEADER = "X-CSRF-Token"
-LASTS_H = 12
-"""How long a session lasts: a shift."""
-VIEWER_LASTS_H = 365 * 24
-"""How long that of a viewer lasts: nobody signs in at a screen on the wall."""
-_SLACK_US = 60 * SECOND_US
-"""A time server usually sets the clock back by less than this."""
-_MOST_BYTES = 4096
-"""The most bytes that a person without a key may send."""
+LASTS_H = 12  # how long a session lasts: a shift
+VIEWER_LASTS_H = 365 * 24  # how long that of a viewer lasts: nobody signs in at a screen on the wall
+_SLACK_US = 60 * SECOND_US  # a time server usually sets the clock back by less than this
+_MOST_BYTES = 4096  # the most bytes that a person without a key may send
 
 
 class SessionRequest(StrictModel):
@@ -126,10 +119,7 @@ async def key_of(gate: Gate, request: Request) -> Key | None:
 
 
 async def name_of(gate: Gate, request: Request) -> str:
-    """Return the name of the session of a request's cookie; empty without one, or if the request brings its key itself.
-
-    Nobody can make a cookie from a name.
-    """
+    """Return the name of the session of a request's cookie; empty without one, or with a key in the header."""
     cookie = request.cookies.get(COOKIE, "")
     has_session = cookie and "authorization" not in request.headers
     return await signature(gate, f"session {cookie}") if has_session else ""
@@ -158,14 +148,7 @@ async def expect_csrf(gate: Gate, request: Request) -> None:
 
 
 @router.add(
-    "POST",
-    "/api/v1/session",
-    None,
-    body=SessionRequest,
-    most_bytes=_MOST_BYTES,
-    sends=_SESSION,
-    needs=(CSRF_HEADER,),
-    answers={200: "name and role", 401: "key, badge, or name and PIN are not valid", 429: "too many were wrong"},
+    "POST", "/api/v1/session", None, body=SessionRequest, most_bytes=_MOST_BYTES, sends=_SESSION, needs=CSRF_HEADER
 )
 async def sign_in(visit: Visit) -> Response:
     """Sign in. With a key, a badge, or a name and a PIN. The previous session ends."""
@@ -226,7 +209,7 @@ async def _guessed(gate: Gate, given: str, name: str, where: str) -> Key | None:
     return key
 
 
-@router.add("DELETE", "/api/v1/session", ANY, answers={204: "signed out"})
+@router.add("DELETE", "/api/v1/session", ANY, status=204)
 async def sign_out(visit: Visit) -> Response:
     """Sign out."""
     if visit.session:

@@ -26,37 +26,24 @@ from coe.serve.gate import (
     access,
     board_routes,
     call_routes,
-    event_routes,
     image_routes,
     recipe_routes,
     report_routes,
-    search_routes,
     state_routes,
     stats_routes,
     teach_routes,
     trial_routes,
     upload_routes,
 )
-from coe.serve.gate.access import guarded
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.json_form import JsonForm
-from coe.serve.gate.operations import QUOTED, NoQuery, Operation, Visit
+from coe.serve.gate.operations import QUOTED, JsonForm, NoQuery, Operation, Visit
 from coe.serve.gate.pages import page_routes
 from coe.serve.gate.problems import MEDIA_TYPE, Problem, ProblemKind, answer
 
-# `/openapi.json`: the operations of the gate with their bodies, queries, headers and answers
-
-
 _PROBLEM = {
     "type": "object",
-    "properties": {
-        "type": {"type": "string", "description": "urn:coe:problem:... , for programs"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string", "description": "what is wrong with this request"},
-        "way_out": {"type": "string", "description": "what to do"},
-        "instance": {"type": "string"},
-    },
+    "properties": {name: {"type": "string"} for name in ("type", "title", "detail", "way_out", "instance")}
+    | {"status": {"type": "integer"}},
     "required": ["type", "title", "status", "detail", "way_out"],
 }
 _REFUSAL = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -73,7 +60,7 @@ def described(operations: Sequence[Operation]) -> Operation:
         """Describe all operations, this one too."""
         return document()
 
-    own = Operation("GET", "/openapi.json", describe, None, {HTTPStatus.OK: "OpenAPI 3.1"})
+    own = Operation("GET", "/openapi.json", describe, None)
     return own
 
 
@@ -92,34 +79,23 @@ def _document(operations: Sequence[Operation]) -> dict[str, Any]:
 
 
 def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
-    query = _schema_of(operation.query or NoQuery, schemas)
+    query, good = _schema_of(operation.query or NoQuery, schemas), (operation.status, operation.also)
     described: dict[str, Any] = {
         "summary": " ".join((operation.handler.__doc__ or "").split()),
         "parameters": [
-            {
-                "name": name,
-                "in": "path",
-                "required": True,
-                "schema": {"type": "integer", "minimum": 0} if kind == "int" else {"type": "string"},
-            }
-            for name, kind in re.findall(r"{(\w+)(?::(\w+))?}", operation.path)
-        ]
-        + [
-            {"name": name, "in": "header", "required": name in operation.needs, "schema": {"type": "string"}}
-            for name in operation.needs + operation.reads
-        ]
-        + [
-            {
-                "name": name,
-                "in": "query",
-                "required": name in query.get("required", ()),
-                "description": schema.pop("description", ""),
-                "schema": schema,
-            }
-            for name, schema in query.get("properties", {}).items()
+            *(
+                _parameter(name, "path", {"type": "integer", "minimum": 0} if kind == "int" else {"type": "string"})
+                for name, kind in re.findall(r"{(\w+)(?::(\w+))?}", operation.path)
+            ),
+            *(_parameter(name, "header", {"type": "string"}) for name in operation.needs.split()),
+            *(_parameter(name, "header", {"type": "string"}, False) for name in operation.reads.split()),
+            *(
+                _parameter(name, "query", schema, name in query.get("required", ()))
+                for name, schema in query.get("properties", {}).items()
+            ),
         ],
         "responses": {
-            **{str(int(status)): _answer(operation, status, schemas) for status in operation.answers},
+            **{str(status): _answer(operation, status, schemas) for status in good if status},
             # No "default": a generated client takes any answer for it whose type it cannot read, as a picture.
             **{status: {"description": "a problem", "content": _REFUSAL} for status in ("4XX", "5XX")},
         },
@@ -134,12 +110,15 @@ def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     return described
 
 
+def _parameter(name: str, where: str, schema: dict[str, Any], required: bool = True) -> dict[str, Any]:
+    said = schema.pop("description", "")
+    return {"name": name, "in": where, "required": required, "description": said, "schema": schema}
+
+
 def _answer(operation: Operation, status: int, schemas: dict[str, Any]) -> dict[str, Any]:
-    answer: dict[str, Any] = {"description": operation.answers[status]}
-    if status >= HTTPStatus.BAD_REQUEST:
-        return answer | {"content": _REFUSAL}
+    answer: dict[str, Any] = {"description": HTTPStatus(status).phrase}
     if operation.gives:
-        answer["headers"] = {name: {"schema": {"type": "string"}} for name in operation.gives}
+        answer["headers"] = {name: {"schema": {"type": "string"}} for name in operation.gives.split()}
     if status == HTTPStatus.NO_CONTENT or not operation.sends:
         return answer
     if isinstance(operation.sends, JsonForm):
@@ -159,7 +138,6 @@ def _reference(model: type[BaseModel], schemas: dict[str, Any]) -> dict[str, Any
 
 
 def _schema_of(model: type[BaseModel], schemas: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a model; those that it refers to go to the others."""
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     _add(schemas, schema.pop("$defs", {}))
     return schema
@@ -215,17 +193,14 @@ class _Number(IntegerConvertor):
         return int(value.lstrip("0")[:_DIGITS] or "0")
 
 
-_DIGITS = 20
-"""A number of this many digits is larger than the largest id."""
+_DIGITS = 20  # a number of this many digits is larger than the largest id
 register_url_convertor("int", _Number())
 
 _MODULES = (
     upload_routes,
     board_routes,
-    search_routes,
     call_routes,
     report_routes,
-    event_routes,
     recipe_routes,
     trial_routes,
     stats_routes,
@@ -238,8 +213,7 @@ OPERATIONS: Sequence[Operation] = [operation for module in _MODULES for operatio
 
 
 _ROUTERS = (page_routes.parts, teach_routes.router)
-PARTS = [operation for one in _ROUTERS for operation in one.operations]
-"""What pages alone ask for."""
+PARTS = [operation for one in _ROUTERS for operation in one.operations]  # what pages alone ask for
 
 
 def application(gate: Gate) -> ASGIApp:
@@ -256,7 +230,7 @@ def application(gate: Gate) -> ASGIApp:
         await feed
 
     routes = [
-        Route(operation.path, guarded(gate, operation), methods=[operation.method])
+        Route(operation.path, access.guarded(gate, operation), methods=[operation.method])
         for operation in [*operations, *PARTS]
     ]
     routes += [Route(shown.path, page_routes.paged(gate, shown), methods=[shown.method]) for shown in page_routes.PAGES]
@@ -279,10 +253,7 @@ def application(gate: Gate) -> ASGIApp:
 
 
 def _with_quoted_names(app: ASGIApp) -> ASGIApp:
-    """Return an application that leaves a path of boards as it came if a name in it has a `/`, written as `%2F`.
-
-    Decoded, the name would be two parts of the path; `Visit.name` decodes it.
-    """
+    """Leave a path of boards encoded if a name in it has a `/`, written as `%2F`; `Visit.name` decodes it."""
 
     async def pass_on(scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("raw_path", b"") if scope["type"] == "http" else b""

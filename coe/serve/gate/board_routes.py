@@ -7,58 +7,50 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 from starlette.responses import JSONResponse, Response
 
 from coe.core import Verdict
 from coe.helpers.strict_model import StrictModel
-from coe.serve import board_units, failpoints
-from coe.serve.board_units import BoardUnit
-from coe.serve.clock import microseconds
-from coe.serve.database import audit, board_rows, call_rows, findings, recipe_versions, row_types, states, views
+from coe.serve import failpoints, request
+from coe.serve.clock import microseconds, moment_us
+from coe.serve.database import audit, board_rows, call_rows, recipe_versions, row_types, states, views
+from coe.serve.database.board_rows import BoardFilter
 from coe.serve.database.tables import Board, Call, NewBoard, Recipe
-from coe.serve.enums import UNDECIDED
+from coe.serve.enums import UNDECIDED, BoardState
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.json_form import FINDING, JsonForm
-from coe.serve.gate.operations import ANY, DIGITS, FEED, OperationRouter, Visit
+from coe.serve.gate.operations import ANY, DIGITS, FEED, FINDING, JsonBody, JsonForm, OperationRouter, RowId, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, existing
 from coe.serve.gate.recipe_routes import expect_confirmed
-from coe.serve.gate.request_data import JsonBody
+from coe.serve.gate.stats_routes import Moment
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.request import BoardRequest, digest_of
+from coe.serve.request import BoardRequest, BoardUnit, digest_of
+from coe.serve.text_checks import SpeltText
 
 router = OperationRouter()
 
-MAX_WAIT_S = 60.0
-"""The longest time that a client may wait for a decision in one request."""
+MAX_WAIT_S = 60.0  # the longest time that a client may wait for a decision in one request
 FACTS = (
     "key state verdict late revision serial panel side work_order components reason accepted_us due_us "
-    "started_us decided_us verified_us"
+    "started_us decided_us verified_us board=id pass=pass_number"
 )
 OF_RECIPE: Mapping[str, Any] = {"recipe": str, "version": int}
-RENAMED: Mapping[str, Any] = {"board": "id", "pass": "pass_number"}
-_ACCEPTED = JsonForm("AcceptedBoard", Board, "key accepted_us due_us", OF_RECIPE, **RENAMED)
+_ACCEPTED = JsonForm("AcceptedBoard", Board, "key accepted_us due_us board=id pass=pass_number", OF_RECIPE)
 _CALL = JsonForm(
-    "BoardCall",
-    Call,
-    "id refdes component detail expert label score late place revision verdict reason",
-    open="is_open",
+    "BoardCall", Call, "id refdes component detail expert label score late place revision verdict reason open=is_open"
 )
-_GOOD = JsonForm("GoodComponent", findings.GoodComponent, "refdes component", {"findings": FINDING.many})
-_UNIT = JsonForm(
-    "PanelUnit", BoardUnit, "number serial", {"verdict": Verdict | None}, unit="name", bad_mark="is_skipped"
-)
+_GOOD = JsonForm("GoodComponent", board_rows.GoodComponent, "refdes component", {"findings": FINDING.many})
+_UNIT = JsonForm("PanelUnit", BoardUnit, "number serial unit=name bad_mark=is_skipped", {"verdict": Verdict | None})
 _BOARD = JsonForm(
     "Board",
     Board,
     FACTS,
     {**OF_RECIPE, "serials": Mapping[str, str], "units": _UNIT.many, "calls": _CALL.many},
     {"good": _GOOD.many},
-    **RENAMED,
 )
 
 
@@ -70,19 +62,7 @@ class Handed:
     recipe: Recipe
 
 
-@router.add(
-    "POST",
-    "/api/v1/boards/{key}",
-    FEED,
-    body=BoardRequest,
-    sends=_ACCEPTED,
-    gives=("Location",),
-    answers={
-        202: "accepted",
-        409: "the key was used with another body, or nobody has confirmed where the recipe cuts whole boards",
-        503: "draining, or too many boards wait",
-    },
-)
+@router.add("POST", "/api/v1/boards/{key}", FEED, body=BoardRequest, sends=_ACCEPTED, gives="Location", status=202)
 async def post_board(visit: Visit) -> Response:
     """Submit a board.
 
@@ -198,14 +178,7 @@ class BoardQuery(StrictModel):
     good: Annotated[int, Field(ge=0, le=1, description="1: with the components that are OK, too"), DIGITS] = 0
 
 
-@router.add(
-    "GET",
-    "/api/v1/boards/{id:int}",
-    ANY,
-    query=BoardQuery,
-    sends=_BOARD,
-    answers={200: "the board", 404: "no such board", 429: "too many wait"},
-)
+@router.add("GET", "/api/v1/boards/{id:int}", ANY, query=BoardQuery, sends=_BOARD)
 async def get_board(visit: Visit) -> Mapping[str, Any]:
     """Get a board, its verdict and calls."""
     gate, id = visit.gate, visit.id
@@ -244,17 +217,17 @@ def _board_shown(connection: Connection, *, id: int, with_good: bool) -> Mapping
         recipe=recipe.name,
         version=recipe.version,
         serials=board.request.get("serials", {}),
-        units=[_UNIT(one.unit, verdict=one.verdict) for one in board_units.views_of(board, recipe, called)],
+        units=[_UNIT(one.unit, verdict=one.verdict) for one in request.views_of(board, recipe, called)],
         calls=[_CALL(call) for call in called],
     )
     if with_good:
         names = {call.refdes for call in called}
-        good = [part for part in findings.unpack(board_rows.findings_of(connection, id)) if part.refdes not in names]
+        good = [part for part in board_rows.unpack(board_rows.findings_of(connection, id)) if part.refdes not in names]
         body["good"] = [_GOOD(part, findings=part.findings) for part in good]
     return body
 
 
-@router.write("DELETE", "/api/v1/boards/{id:int}", FEED, answers={204: "aborted", 409: "it is decided"})
+@router.write("DELETE", "/api/v1/boards/{id:int}", FEED, status=204)
 def delete_board(visit: Visit, connection: Connection) -> None:
     """Withdraw an undecided board."""
     take_back(visit, connection, visit.id)
@@ -267,3 +240,73 @@ def take_back(visit: Visit, connection: Connection, id: int) -> None:
         way_out = "only a board that is not decided can be taken back"
         raise Problem(ProblemKind.CONFLICT, f"board {id} is {board.state}", way_out)
     audit.append(connection, visit.caller, "abort", f"board {id}", now_us=now_us)
+
+
+# Find boards: by serial, key, verdict, component, state and time. Who searches blindly finds what an operator sees.
+_MOST_FOUND = 500
+_FOUND = JsonForm("FoundBoard", Board, FACTS + " called=calls", OF_RECIPE)
+_PAGE = JsonForm("FoundBoards", more={"boards": _FOUND.many, "next": int | None})
+_T = TypeVar("_T")
+_Given = Annotated[_T | None, BeforeValidator(lambda given: None if given == "" else given)]
+"""A condition; an empty text, as an empty field of a form sends it, is none."""
+
+
+class BoardsQuery(StrictModel):
+    """Which boards are searched, and how many."""
+
+    serial: Annotated[_Given[SpeltText], Field(description="boards of this serial, and panels with a unit of it")] = (
+        None
+    )
+    key: Annotated[_Given[str], Field(description="the board that was handed in under this key")] = None
+    verdict: Annotated[_Given[Verdict], Field(description="OK, NG or REVIEW")] = None
+    component: Annotated[_Given[SpeltText], Field(description="boards with a call of this component type")] = None
+    state: Annotated[_Given[BoardState], Field(description="where the board stands")] = None
+    since: Annotated[Moment, Field(description="accepted at this time or later, in UTC or with its offset")] = None
+    until: Annotated[Moment, Field(description="accepted before this time, in UTC or with its offset")] = None
+    limit: Annotated[int, Field(ge=1, le=_MOST_FOUND, description="how many"), DIGITS] = 100
+    after: Annotated[_Given[RowId], Field(description="`next` of the answer before: the boards that follow")] = None
+
+    @property
+    def asked(self) -> BoardFilter:
+        """The filter of the database."""
+        between = (None if moment is None else moment_us(moment) for moment in (self.since, self.until))
+        return BoardFilter(self.serial, self.key, self.verdict, self.component, self.state, *between)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundBoards:
+    """A page of boards, newest first, names and versions of their recipes by id, and the `after` of the next page."""
+
+    boards: list[Board]
+    recipes: Mapping[int, tuple[str, int]]
+    next: int | None
+
+
+def search(connection: Connection, query: BoardsQuery) -> FoundBoards:
+    """Return the boards of a query; raises Problem for an unknown `after`."""
+    after = None
+    if query.after is not None:
+        after = row_types.get(connection, Board, query.after)
+        if after is None:
+            detail = f"`after` names board {query.after}, which does not exist"
+            raise Problem(ProblemKind.BAD_REQUEST, detail, "give `next` of the answer before, or leave `after` out")
+    rows = board_rows.find(connection, query.asked, limit=query.limit + 1, after=after)
+    boards = rows[: query.limit]
+    recipes = recipe_versions.titles(connection, (board.recipe_id for board in boards))
+    return FoundBoards(boards, recipes, boards[-1].id if len(rows) > query.limit else None)
+
+
+@router.read("/api/v1/boards", ANY, query=BoardsQuery, sends=_PAGE)
+def get_boards(visit: Visit, connection: Connection) -> Mapping[str, Any]:
+    """Find boards.
+
+    By serial, key, verdict, component, state or time, newest first. All conditions must hold. `called` is the number of
+    calls of a board.
+    """
+    found = search(connection, visit.query)
+    return _PAGE(boards=[_facts(board, found) for board in found.boards], next=found.next)
+
+
+def _facts(board: Board, found: FoundBoards) -> dict[str, Any]:
+    recipe, version = found.recipes[board.recipe_id]
+    return _FOUND(board, recipe=recipe, version=version)

@@ -19,37 +19,33 @@ from starlette.responses import JSONResponse, Response
 from coe.helpers.strict_model import StrictModel
 from coe.serve.clock import SECOND_US, iso
 from coe.serve.component_pictures import CropPlace
-from coe.serve.database import audit, call_rows, findings, repairs, row_types, verifications
+from coe.serve.database import audit, board_rows, call_rows, repairs, row_types, verifications
 from coe.serve.database.repairs import NothingToRepair
 from coe.serve.database.tables import Board, Call, Escape, NewEscape, NewRepair, NewVerification, Repair, Verification
 from coe.serve.enums import Outcome, RepairOutcome
 from coe.serve.gate.image_routes import call_named, golden_of
-from coe.serve.gate.json_form import FINDING, JsonForm
-from coe.serve.gate.operations import DIGITS, VERIFY, OperationRouter, RowId, Visit
+from coe.serve.gate.operations import DIGITS, FINDING, VERIFY, JsonForm, OperationRouter, RowId, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.text_checks import Note, Spelt, SpeltText
 
 router = OperationRouter()
 
-CLAIM_S = 90
-"""How long a person has for a call before others may take it."""
+CLAIM_S = 90  # how long a person has for a call before others may take it
 _MOST_LISTED = 500
 _WORD = JsonForm(
     "Verification",
     Verification,
-    "supersedes outcome label note",
-    verification="id",
-    call="call_id",
-    by="verified_by",
-    at="verified_us",
+    "supersedes outcome label note verification=id call=call_id by=verified_by at=verified_us",
 )
+_AS_SEEN: Any = {"needs": "If-Match", "gives": "ETag", "status": 201}
 _PICTURE = JsonForm(
     "CallPicture", more={"pixels": int, "around": int, "in_view": bool, "view_pixels": int, "middle": list[float]}
 )
 _CALL = JsonForm(
     "Call",
     Call,
-    "refdes component verdict reason detail expert label score late opened_us revision claimed_by",
+    "call=id board=board_id open=is_open refdes component verdict reason detail expert label score late opened_us "
+    "revision claimed_by",
     {
         "serial": str,
         "recipe": str,
@@ -58,18 +54,12 @@ _CALL = JsonForm(
         "claimed_until": datetime | None,
     },
     {"golden": bool, "reference": bool, "verifications": _WORD.many},
-    call="id",
-    board="board_id",
-    open="is_open",
 )
 _CALLS = JsonForm("Calls", more={"calls": _CALL.many})
 
 
 class VerificationRequest(StrictModel):
-    """A person's word on a call; `label` is what the person sees, if that is not the label of the call.
-
-    `drawn` says whether the person had the pictures of the call before the eyes.
-    """
+    """A person's word on a call; `label` if it is another, `drawn` if the pictures were on the screen."""
 
     outcome: Outcome
     label: SpeltText = ""
@@ -107,7 +97,7 @@ class CallsQuery(NextQuery):
     component: Annotated[str, Field(description="open calls of this component type")] = ""
 
 
-@router.read("/api/v1/calls", VERIFY, query=CallsQuery, answers={200: "calls"}, sends=_CALLS)
+@router.read("/api/v1/calls", VERIFY, query=CallsQuery, sends=_CALLS)
 def get_calls(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """List calls. Open ones come oldest first, answered ones newest first."""
     asked: CallsQuery = visit.query
@@ -124,7 +114,7 @@ def get_calls(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     return _CALLS(calls=[facts(connection, row) for row in rows])
 
 
-@router.read("/api/v1/calls/{id:int}", VERIFY, answers={200: "the call, with its ETag"}, sends=_CALL, gives=("ETag",))
+@router.read("/api/v1/calls/{id:int}", VERIFY, sends=_CALL, gives="ETag")
 def get_call(visit: Visit, connection: Connection) -> Response:
     """Get a call and its answers."""
     call = call_named(visit, connection)
@@ -132,15 +122,7 @@ def get_call(visit: Visit, connection: Connection) -> Response:
     return _tagged({**full_facts(connection, call), "verifications": words})
 
 
-@router.write(
-    "POST",
-    "/api/v1/calls/next",
-    VERIFY,
-    query=ClaimQuery,
-    answers={200: "the call, with its ETag; X-Open-Calls says how many are open", 204: "no call is free"},
-    sends=_CALL,
-    gives=("ETag", "X-Open-Calls"),
-)
+@router.write("POST", "/api/v1/calls/next", VERIFY, query=ClaimQuery, sends=_CALL, gives="ETag X-Open-Calls", also=204)
 def claim_next(visit: Visit, connection: Connection) -> Response:
     """Reserve the next open call."""
     now_us = visit.gate.now_us()
@@ -162,26 +144,14 @@ def claim_next(visit: Visit, connection: Connection) -> Response:
     return answer
 
 
-@router.write(
-    "POST",
-    "/api/v1/calls/{id:int}/claim",
-    VERIFY,
-    answers={200: "the call, with its ETag", 409: "another person has it, or it was answered"},
-    sends=_CALL,
-    gives=("ETag",),
-)
+@router.write("POST", "/api/v1/calls/{id:int}/claim", VERIFY, sends=_CALL, gives="ETag")
 def claim(visit: Visit, connection: Connection) -> Response:
     """Reserve a call, or extend the reservation."""
     _reserve(visit, connection, CLAIM_S)
     return _tagged(full_facts(connection, call_named(visit, connection)))
 
 
-@router.write(
-    "DELETE",
-    "/api/v1/calls/{id:int}/claim",
-    VERIFY,
-    answers={204: "others may take it", 409: "another person has it, or it was answered"},
-)
+@router.write("DELETE", "/api/v1/calls/{id:int}/claim", VERIFY, status=204)
 def give_back(visit: Visit, connection: Connection) -> None:
     """Release a reserved call."""
     _reserve(visit, connection, 0)
@@ -197,22 +167,7 @@ def _reserve(visit: Visit, connection: Connection, lasts_s: int) -> None:
         raise _taken(call)
 
 
-@router.write(
-    "POST",
-    "/api/v1/calls/{id:int}/verification",
-    VERIFY,
-    body=VerificationRequest,
-    answers={
-        201: "the word was added",
-        409: "another person looks at the call",
-        412: "the call has changed",
-        422: "an unseen part is neither good nor accepted",
-        428: "If-Match is missing",
-    },
-    sends=_WORD,
-    needs=("If-Match",),
-    gives=("ETag",),
-)
+@router.write("POST", "/api/v1/calls/{id:int}/verification", VERIFY, body=VerificationRequest, sends=_WORD, **_AS_SEEN)
 def verify(visit: Visit, connection: Connection) -> Response:
     """Answer a call.
 
@@ -251,10 +206,7 @@ def tag_of(connection: Connection, id: int) -> str:
 
 
 def _expect_seen(visit: Visit, call: Call, form: VerificationRequest) -> None:
-    """Raise Problem if a part is called good, or accepted, by somebody who did not see it.
-
-    A program shows pictures in its own way, or asks somebody who holds the board; a page always says what it drew.
-    """
+    """Raise Problem if a part is called good or accepted unseen; only programs need not say that it was drawn."""
     is_seen = form.drawn is True and call.view_id is not None if visit.session else form.drawn is not False
     if form.outcome is not Outcome.CONFIRMED and not is_seen:
         raise Problem(
@@ -284,7 +236,7 @@ def full_facts(connection: Connection, call: Call) -> dict[str, Any]:
     return {
         **facts(connection, call),
         "golden": golden,
-        "reference": golden or findings.good_picture(connection, call) is not None,
+        "reference": golden or board_rows.good_picture(connection, call) is not None,
     }
 
 
@@ -313,7 +265,6 @@ def _tagged(body: dict[str, Any]) -> Response:
 
 
 def _revision(visit: Visit) -> int:
-    """Return the revision that the caller saw; raises Problem without If-Match."""
     given = visit.request.headers.get("if-match", "").strip()
     number = given.removeprefix('"').removesuffix('"')
     if not (number.isascii() and number.isdecimal() and len(number) < 10):
@@ -335,14 +286,10 @@ def _taken(call: Call) -> Problem:
 
 
 # What later stations say: what became of a confirmed defect, and defects of boards that had passed
-
-
 _MOST = 500
-_REPAIR = JsonForm(
-    "Repair", Repair, "supersedes outcome note", repair="id", call="call_id", by="repaired_by", at="repaired_us"
-)
-_BOARD = JsonForm("BoardToRepair", Board, "key serial panel", {"defects": int}, board="id")
-_ESCAPE = JsonForm("Escape", Escape, "refdes label found_at serial reported_us", escape="id", board="board_id")
+_REPAIR = JsonForm("Repair", Repair, "supersedes outcome note repair=id call=call_id by=repaired_by at=repaired_us")
+_BOARD = JsonForm("BoardToRepair", Board, "key serial panel board=id", {"defects": int})
+_ESCAPE = JsonForm("Escape", Escape, "refdes label found_at serial reported_us escape=id board=board_id")
 _BOARDS = JsonForm("BoardsToRepair", more={"boards": _BOARD.many, "more": bool})
 
 
@@ -353,21 +300,7 @@ class RepairRequest(StrictModel):
     note: Note = ""
 
 
-@router.write(
-    "POST",
-    "/api/v1/calls/{id:int}/repair",
-    VERIFY,
-    body=RepairRequest,
-    answers={
-        201: "the word was added",
-        409: "nobody confirmed the defect, or calls of the board are open",
-        412: "the call has changed",
-        428: "If-Match is missing",
-    },
-    sends=_REPAIR,
-    needs=("If-Match",),
-    gives=("ETag",),
-)
+@router.write("POST", "/api/v1/calls/{id:int}/repair", VERIFY, body=RepairRequest, sends=_REPAIR, **_AS_SEEN)
 def post_repair(visit: Visit, connection: Connection) -> Response:
     """Report a repair.
 
@@ -385,7 +318,7 @@ def post_repair(visit: Visit, connection: Connection) -> Response:
     return JSONResponse(_REPAIR(added), int(HTTPStatus.CREATED), {"ETag": tag_of(connection, call.id)})
 
 
-@router.read("/api/v1/repairs", VERIFY, answers={200: "boards, the newest first"}, sends=_BOARDS)
+@router.read("/api/v1/repairs", VERIFY, sends=_BOARDS)
 def get_waiting(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """List boards that wait for repair. `more` if there are others."""
     found = repairs.waiting(connection, limit=_MOST + 1)
@@ -404,19 +337,12 @@ class EscapeRequest(StrictModel):
     note: Note = ""
 
 
-@router.write(
-    "POST",
-    "/api/v1/escapes",
-    VERIFY,
-    body=EscapeRequest,
-    sends=_ESCAPE,
-    answers={201: "the report; `board` is null if no board of this serial was inspected here"},
-)
+@router.write("POST", "/api/v1/escapes", VERIFY, body=EscapeRequest, sends=_ESCAPE, status=201)
 def post_escape(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Report a defect that a later test found.
 
-    It belongs to the newest decided board of the serial, or to the panel of the unit. The same report again changes
-    nothing.
+    It belongs to the newest decided board of the serial, or to the panel of the unit; `board` is null without one. The
+    same report again changes nothing.
     """
     now_us = visit.gate.now_us()
     new = NewEscape(reported_us=now_us, reported_by=visit.caller, **visit.body.form.model_dump())

@@ -32,23 +32,20 @@ from coe.pictures.picture_names import goes_with_pictures
 from coe.serve.database import recipe_versions
 from coe.serve.database.connecting import DatabaseError
 from coe.serve.enums import FaultKind
-from coe.serve.folder_section import FolderSection
 from coe.serve.gate.board_routes import hand_in
 from coe.serve.gate.gate_state import Gate
+from coe.serve.gate.operations import JsonBody
 from coe.serve.gate.problems import Problem, ProblemKind, problem_of
-from coe.serve.gate.request_data import JsonBody
 from coe.serve.gate.upload_routes import discard_views, keep_view
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest
+from coe.serve.service_config import FolderSection
 
-NOTES = "folders"
-"""The folder of the notes in that of the service."""
-AGAIN_S = 10.0
-"""After this time a board that was refused is handed in again."""
+NOTES = "folders"  # the folder of the notes in that of the service
+AGAIN_S = 10.0  # after this time a board that was refused is handed in again
 CHECKED_AT_A_TIME = 64
 _LEAST_PAUSE_S = 0.2
-_TOLD = 5
-"""How many troubles a fault names; the others it counts."""
+_TOLD = 5  # how many troubles a fault names; the others it counts
 
 
 async def feed_folders(gate: Gate) -> None:
@@ -193,7 +190,6 @@ class FolderFeeder:
         return None if goes_with_pictures(entry.path) else Photograph(entry.path, "", serial_in(entry.path), name=name)
 
     def _check(self, asked: FolderRecipe, name: str, now: float) -> None:
-        """Find out whether a picture that stands still is whole."""
         item = self._items.get(name)
         if item is None or item.failure is not None:
             if item is not None and item.failure is not None:
@@ -274,15 +270,11 @@ class FolderFeeder:
             await self._gate.overcome(FaultKind.FOLDER, self._name)
 
 
-_WHOLE = "board"
-"""The name of the view that shows a whole board."""
+_WHOLE = "board"  # the name of the view that shows a whole board
 
 
 class TakenPictures:
-    """The pictures of boards that are about to be handed in, or were, by the key of the board; notes lie in a folder.
-
-    One thread at a time may use it.
-    """
+    """The pictures of boards that are handed in, by the board's key, with notes in a folder. One thread at a time."""
 
     def __init__(self, gate: Gate, folder: Path, watched: WatchedFolder) -> None:
         self._gate, self._folder, self._watched = gate, folder, watched
@@ -298,10 +290,7 @@ class TakenPictures:
         write_atomically(self._path(key), [json.dumps(files)])
 
     def settle(self) -> None:
-        """Find out of each note whether its board was accepted, and forget it if not.
-
-        Raises DatabaseError, and ConfigError for a note of an earlier process that cannot be read.
-        """
+        """Forget notes of boards that were not accepted; raises DatabaseError, ConfigError for a broken note."""
         if not self._recalled:
             self._noted = {path.stem: _read(path) for path in self._folder.glob("*.json")}
             self._recalled = True
@@ -390,10 +379,7 @@ class FolderRecipe:
     known: Components
 
     def request(self, group: FolderGroup, items: Mapping[str, Photograph]) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return the request of a board of these pictures, by name, and their names by the views that it names.
-
-        Raises ConfigError for pictures that cannot be one board.
-        """
+        """Return the request of a board, and the pictures' names by view; raises ConfigError for wrong pictures."""
         asked: dict[str, Any] = {"recipe": self.name, "serial": group.serial}
         if self.content.whole is not None:
             names = list(items)

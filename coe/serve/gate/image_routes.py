@@ -23,7 +23,7 @@ from coe.pictures.array_images import AS_FILLED, DecodedImage, encoded
 from coe.pictures.decoding import decode
 from coe.pictures.picture_file import PictureFile
 from coe.serve.component_pictures import CropPlace, in_frame
-from coe.serve.database import board_rows, call_rows, findings, recipe_versions, row_types
+from coe.serve.database import board_rows, call_rows, recipe_versions, row_types
 from coe.serve.database.tables import Board, Call, Recipe, View
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import READ, OperationRouter, Visit
@@ -33,8 +33,7 @@ from coe.serve.service_config import ServeConfig
 from coe.store.references import References
 from coe.store.store import Store
 
-_Pixels = Callable[[], DecodedImage]
-"""Decodes and draws a picture, on a thread; raises Problem, OSError, ImageError, StoreError."""
+_Pixels = Callable[[], DecodedImage]  # draws a picture, on a thread; raises Problem, OSError, ImageError, StoreError
 _P = TypeVar("_P", bound=Callable[[Visit, Connection], _Pixels])
 
 
@@ -59,57 +58,48 @@ class _PictureRouter(OperationRouter):
 
 
 router = _PictureRouter()
-LARGEST_SIDE = 1600
-"""A larger picture is made smaller for the page; its file stays as it is."""
-SMALL = 512
-"""Pictures up to this side are sent without loss, so that their pixels can be judged."""
+LARGEST_SIDE = 1600  # a larger picture is made smaller for the page; its file stays as it is
+SMALL = 512  # pictures up to this side are sent without loss, so that their pixels can be judged
 QUALITY = 90
-OUTLINE = (255, 210, 31)
-"""The colour, RGB, of an outline; it has a dark border, so that it shows on any board."""
+OUTLINE = (255, 210, 31)  # the colour, RGB, of an outline; it has a dark border, so that it shows on any board
 
 
 @dataclass(frozen=True, slots=True)
 class _Shot:
-    """What a view shows of a part: `place` is where it lies in the view, None if the view shows it alone.
-
-    `bits` of the view's 16-bit samples count, if that is said.
-    """
+    """A view, the place of a part in it (None: it shows the part alone), and how many bits of samples count."""
 
     view: View | None
     place: CropPlace | None
     bits: int | None = None
 
 
-@router.picture("/api/v1/calls/{id:int}/picture", answers={200: "image"})
+@router.picture("/api/v1/calls/{id:int}/picture")
 def call_picture(visit: Visit, connection: Connection) -> _Pixels:
     """Get the part. Of a whole board: its crop as the experts saw it, with its surroundings."""
     shot = _shot(connection, call_named(visit, connection))
     return lambda: _pixels(visit.gate, shot)
 
 
-@router.picture("/api/v1/calls/{id:int}/view", answers={200: "image"})
+@router.picture("/api/v1/calls/{id:int}/view")
 def call_view(visit: Visit, connection: Connection) -> _Pixels:
     """Get the view with the outline of the crop."""
     shot = _shot(connection, call_named(visit, connection))
     return lambda: _outlined(_pixels(visit.gate, replace(shot, place=None)), shot.place)
 
 
-@router.picture("/api/v1/calls/{id:int}/reference", answers={200: "image", 404: "no such part was good yet"})
+@router.picture("/api/v1/calls/{id:int}/reference")
 def call_reference(visit: Visit, connection: Connection) -> _Pixels:
     """Get the reference. It is golden, or a good picture of the same part, if possible of the same place."""
     call = call_named(visit, connection)
     shot, golden = _shot(connection, call), golden_of(connection, call)
     if golden:
         return lambda: in_frame(load_golden(visit.gate.config, golden).image, shot.place)
-    if (good := findings.good_picture(connection, call)) is None:
+    if (good := board_rows.good_picture(connection, call)) is None:
         raise Problem(ProblemKind.NO_REFERENCE, "there is no good picture", "no such part was good yet")
     return lambda: _pixels(visit.gate, _Shot(good[0], CropPlace.of(good[1]), shot.bits))
 
 
-@router.picture(
-    "/api/v1/calls/{id:int}/difference",
-    answers={200: "image", 404: "there is no golden reference, or the part does not fit it"},
-)
+@router.picture("/api/v1/calls/{id:int}/difference")
 def call_difference(visit: Visit, connection: Connection) -> _Pixels:
     """Get the difference from the golden reference. Brighter is more."""
     call = call_named(visit, connection)
@@ -127,7 +117,7 @@ def call_difference(visit: Visit, connection: Connection) -> _Pixels:
     return pixels
 
 
-@router.picture("/api/v1/views/{id:int}/picture", answers={200: "image"})
+@router.picture("/api/v1/views/{id:int}/picture")
 def view_picture(visit: Visit, connection: Connection) -> _Pixels:
     """Get a view of a board."""
     view = row_types.get(connection, View, visit.id)
@@ -140,7 +130,7 @@ class PartQuery(StrictModel):
     refdes: Annotated[str, Field(description="on a panel unit/refdes")]
 
 
-@router.picture("/api/v1/boards/{id:int}/part", query=PartQuery, answers={200: "image", 404: "no such part"})
+@router.picture("/api/v1/boards/{id:int}/part", query=PartQuery)
 def part_picture(visit: Visit, connection: Connection) -> _Pixels:
     """Get a part of a decided board."""
     shot = _part(visit, connection)
@@ -151,7 +141,7 @@ def _part(visit: Visit, connection: Connection) -> _Shot:
     refdes = composed(visit.query.refdes)
     if (call := call_rows.of_component(connection, visit.id, refdes)) is not None:
         return _shot(connection, call)
-    for good in findings.unpack(board_rows.findings_of(connection, visit.id)):
+    for good in board_rows.unpack(board_rows.findings_of(connection, visit.id)):
         if good.refdes == refdes:
             return _Shot(row_types.get(connection, View, good.view_id), CropPlace.of(good.place))
     raise not_found(f"part '{refdes}' of board {visit.id}", "see GET /api/v1/boards/{id}?good=1")
@@ -178,7 +168,6 @@ def _pixels(gate: Gate, shot: _Shot, *, is_framed: bool = True) -> DecodedImage:
 
 
 def _outlined(pixels: DecodedImage, place: CropPlace | None) -> DecodedImage:
-    """Return a view as large as a browser shows it, with the outline of a crop."""
     scale = min(1.0, LARGEST_SIDE / max(pixels.shape[:2]))
     small = cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else pixels.copy()
     if place is not None:
@@ -198,10 +187,7 @@ def shown(pixels: DecodedImage, most: int = LARGEST_SIDE) -> tuple[bytes, str]:
 
 
 def golden_of(connection: Connection, call: Call) -> str:
-    """Return the id of the golden reference with which the experts compared a part; "" without one.
-
-    Of several alternates it is the one that the findings name; without such a finding, the first.
-    """
+    """Return the id of the golden reference that a finding names, else the component's first; "" without one."""
     if taken := next((finding["reference"] for finding in call.findings if finding.get("reference")), ""):
         return str(taken)
     recipe = _recipe_of(connection, call)

@@ -20,8 +20,7 @@ from coe.serve.database.verifications import CallChanged
 MEDIA_TYPE = "application/problem+json"
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
-RETRY_S = 5
-"""After how many seconds a client that was refused may come again."""
+RETRY_S = 5  # after how many seconds a client that was refused may come again
 
 
 class ProblemKind(StrEnum):

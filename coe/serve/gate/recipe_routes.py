@@ -24,10 +24,8 @@ from coe.serve.database import audit, event_log, recipe_versions, row_types
 from coe.serve.database.tables import Activation, Confirmation, Recipe
 from coe.serve.enums import ActivationState, EventKind
 from coe.serve.gate import access
-from coe.serve.gate.json_form import JsonForm
-from coe.serve.gate.operations import ANY, DIGITS, ENGINEER, READ, OperationRouter, Visit
+from coe.serve.gate.operations import ANY, BYTES, DIGITS, ENGINEER, READ, JsonForm, OperationRouter, Visit, whole_body
 from coe.serve.gate.problems import Problem, ProblemKind, existing
-from coe.serve.gate.request_data import whole_body
 from coe.serve.gate.upload_routes import check_pixels
 from coe.serve.recipe_content import RecipeContent, WholeBoard
 from coe.serve.text_checks import Word
@@ -40,10 +38,10 @@ VERSION = JsonForm("RecipeVersion", Recipe, _FACTS, maybe={"warnings": list[str]
 _NAMED = JsonForm("RecipeName", more={"name": str, "active": int | None, "newest": int})
 _RECIPES = JsonForm("Recipes", more={"recipes": _NAMED.many})
 _ASKED = JsonForm("AskedActivation", Recipe, _FACTS, {"activation": int, "state": ActivationState})
-_ACTIVATION = JsonForm("Activation", Activation, "state reason answered_us", activation="id")
+_ACTIVATION = JsonForm("Activation", Activation, "state reason answered_us activation=id")
 
 
-@router.read("/api/v1/recipes", READ, answers={200: "their names and versions"}, sends=_RECIPES)
+@router.read("/api/v1/recipes", READ, sends=_RECIPES)
 def get_recipes(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """List recipes."""
     rows = []
@@ -54,9 +52,7 @@ def get_recipes(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     return _RECIPES(recipes=rows)
 
 
-@router.read(
-    "/api/v1/recipes/{name}/{version:int}", READ, answers={200: "the version", 404: "no such version"}, sends=VERSION
-)
+@router.read("/api/v1/recipes/{name}/{version:int}", READ, sends=VERSION)
 def get_version(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Get a version of a recipe."""
     version = version_of(visit, connection)
@@ -64,15 +60,7 @@ def get_version(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     return VERSION(version, **warnings, content=version.content)
 
 
-@router.add(
-    "POST",
-    "/api/v1/recipes/{name}",
-    ENGINEER,
-    body=RecipeContent,
-    sends=VERSION,
-    gives=("Location",),
-    answers={201: "the version", 422: "rules or weights that cannot be used"},
-)
+@router.add("POST", "/api/v1/recipes/{name}", ENGINEER, body=RecipeContent, sends=VERSION, gives="Location", status=201)
 async def post_recipe(visit: Visit) -> Response:
     """Add a version of a recipe. It is checked first. Another request activates it."""
     # The path as the client has written it: a header takes only ASCII.
@@ -80,10 +68,7 @@ async def post_recipe(visit: Visit) -> Response:
 
 
 async def add_version(visit: Visit, name: str, form: RecipeContent, path: str = "") -> Response:
-    """Check a recipe, add it as the newest version, and return the answer; raises CoeError.
-
-    `path` is that of the recipe, for a header.
-    """
+    """Check a recipe, add it as the newest version, and return the answer; raises CoeError. `path` is for a header."""
     gate = visit.gate
     unproven = await gate.keep(partial(check, name, form, Store(gate.config.line.store)))
     content = form.model_dump(mode="json")
@@ -111,21 +96,13 @@ def _warnings(content: RecipeContent, unproven: Sequence[str] = ()) -> dict[str,
 
 
 def check(name: str, content: RecipeContent, store: Store) -> tuple[str, ...]:
-    """Return sentences about experts whose verdicts prove little; see `coe.inspector.weights_used.warnings`.
-
-    Raises RulesError for rules that cannot be used, StoreError for experts whose weights are missing or others.
-    """
+    """Return warnings of experts that prove little; raises RulesError, and StoreError for missing weights."""
     board = content.board(name)
     return weights_used.warnings(board, weights_used.read_manifests(board, store))
 
 
 @router.write(
-    "POST",
-    "/api/v1/recipes/{name}/{version:int}/activate",
-    ENGINEER,
-    answers={202: "asked", 404: "no such version", 409: "nobody has confirmed where it cuts whole boards"},
-    sends=_ASKED,
-    gives=("Location",),
+    "POST", "/api/v1/recipes/{name}/{version:int}/activate", ENGINEER, sends=_ASKED, gives="Location", status=202
 )
 def activate(visit: Visit, connection: Connection) -> Response:
     """Activate a version. The line finishes started boards and opens it; on failure the previous version stays."""
@@ -147,7 +124,7 @@ def expect_confirmed(connection: Connection, version: Recipe) -> None:
         )
 
 
-@router.read("/api/v1/activations/{id:int}", ANY, answers={200: "asked, active or failed"}, sends=_ACTIVATION)
+@router.read("/api/v1/activations/{id:int}", ANY, sends=_ACTIVATION)
 def get_activation(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Get the result of an activation."""
     found, way_out = row_types.get(connection, Activation, visit.id), "use the number in the answer to the POST"
@@ -173,15 +150,11 @@ def version_of(visit: Visit, connection: Connection) -> Recipe:
 
 
 # The overlay of a recipe: a picture of a board with every crop, and a person's word that each lies on its part
+_CONFIRMED = JsonForm("Confirmed", Confirmation, "by=confirmed_by at=confirmed_us", more={"name": str, "version": int})
 
-
-_CONFIRMED = JsonForm(
-    "Confirmed", Confirmation, more={"name": str, "version": int}, by="confirmed_by", at="confirmed_us"
-)
-
-PICTURE_HEADER, PROOF_HEADER = "X-Picture-SHA256", "X-Overlay-Proof"
-"""In the answer with an overlay: which picture it is of, and what a confirmation must bring."""
+PICTURE_HEADER, PROOF_HEADER = "X-Picture-SHA256", "X-Overlay-Proof"  # of an overlay's answer: its picture and proof
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+_SAID = f"{PICTURE_HEADER} {PROOF_HEADER}"
 LEAST_SIDE, SIDE, MOST_SIDE = 200, 1600, 20_000
 
 
@@ -207,18 +180,10 @@ class OverlayQuery(StrictModel):
     "POST",
     "/api/v1/recipes/{name}/{version:int}/overlay",
     ENGINEER,
-    takes="application/octet-stream",
+    takes=BYTES,
     query=OverlayQuery,
     sends="image/png",
-    gives=(PICTURE_HEADER, PROOF_HEADER),
-    answers={
-        200: f"the picture, a PNG; {PROOF_HEADER} and {PICTURE_HEADER} are for the confirmation",
-        404: "no such version",
-        409: "the version does not say how whole boards are cut",
-        413: "too large",
-        415: "not a picture",
-        422: "a picture that cannot be read",
-    },
+    gives=_SAID,
 )
 async def post_overlay(visit: Visit) -> Response:
     """Draw the crops of a version on a picture of a whole board.
@@ -245,11 +210,7 @@ async def post_overlay(visit: Visit) -> Response:
     ENGINEER,
     body=ConfirmationRequest,
     sends=_CONFIRMED,
-    answers={
-        201: "confirmed",
-        404: "no such version",
-        409: "nobody saw such an overlay, or `blind_to` is not what the version says",
-    },
+    status=201,
 )
 async def confirm(visit: Visit) -> Mapping[str, Any]:
     """Confirm the crops of an overlay.
@@ -308,7 +269,6 @@ async def _proof(visit: Visit, recipe: Recipe, picture: str) -> str:
 
 
 def _drawn(whole: WholeBoard, bits: int | None, picture: bytes, limit: int, side: int) -> tuple[bytes, bool]:
-    """Return an overlay, a PNG file, and whether the board is registered in it; raises Problem."""
     check_pixels(pixels_in(io.BytesIO(picture)), limit)
     read = read_board(picture, whole.layout, "", bits=bits)
     if read.location is None:

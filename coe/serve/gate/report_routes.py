@@ -12,14 +12,15 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from PIL import Image
-from pydantic import Field
+from pydantic import Field, ValidationError
 from sqlalchemy import Connection, select
 from starlette.responses import Response, StreamingResponse
 
-from coe.errors import ImageError
+from coe.core import NOTHING, Verdict
+from coe.errors import CoeError, ImageError
 from coe.helpers import system
 from coe.helpers.files import save_tree
 from coe.helpers.strict_model import StrictModel
@@ -28,36 +29,31 @@ from coe.results import csv_table, marks
 from coe.results.marks import PictureMark
 from coe.serve.clock import DAY_US, iso
 from coe.serve.component_pictures import CropPlace, Cutter
-from coe.serve.database import audit
+from coe.serve.database import audit, recipe_versions
+from coe.serve.database.board_rows import unpack
 from coe.serve.database.connecting import Database
-from coe.serve.database.findings import unpack
 from coe.serve.database.hourly import Window, of_recipe
-from coe.serve.database.tables import board, call, recipe, verification, view
+from coe.serve.database.repairs import SuspectedPictures
+from coe.serve.database.tables import Recipe, board, call, recipe, verification, view
 from coe.serve.enums import Outcome
-from coe.serve.exportable import Passing, SuspectedPictures
 from coe.serve.gate import stats_routes
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.json_form import JsonForm
-from coe.serve.gate.operations import ENGINEER, READ, OperationRouter, Visit
+from coe.serve.gate.operations import ENGINEER, READ, JsonForm, OperationRouter, Visit
 from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.gate.stats_routes import WindowQuery
 from coe.serve.picture_folder import Pictures
+from coe.serve.recipe_content import RecipeContent
 from coe.serve.text_checks import Text
 
 # Verified pictures as labelled folders for training. A person's word gives the label, and a folder is whole
-
-
-FOLDER, MANIFEST = "exports", "manifest.json"
-"""The folder of exports in the folder of a service, and the manifest in each of them."""
+FOLDER, MANIFEST = "exports", "manifest.json"  # exports in the folder of a service, and the manifest in each
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 _GONE = "the picture is gone"
 _UNSAID = "nobody said a label that can name a folder"
 _PASSES = "it is a defect, and its label is one that passes: nobody said what the defect is"
 _ESCAPED = "a later test found a defect there"
-_SUFFIXES = {b"\xff\xd8": ".jpg", b"\x89P": ".png", b"BM": ".bmp"}
-"""The first bytes of a picture's file; others are TIFF, because the gate takes nothing else."""
-_GOOD_BOARDS = 200
-"""How many boards are looked through for pictures of good parts."""
+_SUFFIXES = {b"\xff\xd8": ".jpg", b"\x89P": ".png", b"BM": ".bmp"}  # first bytes of a picture's file; others are TIFF
+_GOOD_BOARDS = 200  # how many boards are looked through for pictures of good parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +147,6 @@ def export(
 
 
 def _mark(example: Example) -> PictureMark:
-    """Return a person's word on an exported picture, as `coe-experts learn` takes it."""
     said = {"component": example.component, "by": example.verified_by, "at": example.verified}
     return PictureMark(image=example.file, label=example.label, expert=example.expert, **said)
 
@@ -159,7 +154,6 @@ def _mark(example: Example) -> PictureMark:
 def _answered(
     connection: Connection, asked: ExportScope, good: Sequence[Example], suspects: SuspectedPictures
 ) -> tuple[list[Example], dict[int, str]]:
-    """Return the answered calls as examples, and why others are left out, by their ids."""
     query = (
         select(call, verification.c.outcome, verification.c.label.label("word"), verification.c.verified_us,
                verification.c.verified_by, view.c.file, view.c.sha256, view.c.removed_us, board.c.recipe_id)
@@ -194,8 +188,35 @@ def _answered(
 
 
 def _unsaid_label(row: Any, good_labels: Mapping[str, str], *, good: bool) -> str:
-    """Return the label of an answer in which the person gave none."""
     return good_labels.get(row.expert, "") if good else row.label
+
+
+class Passing:
+    """Labels by expert that do not speak against a part in some version, and those in `found`, of OK parts."""
+
+    def __init__(self, connection: Connection, recipe_ids: Iterable[int], found: Iterable[tuple[str, str]]) -> None:
+        self._passing, self._known = set(found), set[str]()
+        for id in recipe_ids:
+            self._add(recipe_versions.get(connection, id))
+
+    def _add(self, recipe: Recipe) -> None:
+        try:
+            components = RecipeContent.model_validate(recipe.content).board(recipe.name).components.values()
+        except (CoeError, ValidationError):  # its experts stay unknown
+            return
+        for step in {step for component in components for step in component.root.walk()}:
+            self._known.add(step.expert)
+            self._passing |= {
+                (step.expert, label)
+                for label, outcome in step.outcomes.items()
+                if outcome not in (Verdict.NG, Verdict.REVIEW)
+            }
+
+    def may_pass(self, expert: str, label: str, *, said: bool, verdict: Verdict) -> bool:
+        """Tell whether a label, `said` by a person or an expert, may pass, so that no defect must stand under it."""
+        if label == NOTHING or (expert, label) in self._passing:
+            return True
+        return expert not in self._known and not said and verdict is not Verdict.NG
 
 
 def _why_not(row: Any, label: str) -> str:
@@ -209,10 +230,7 @@ def _why_not(row: Any, label: str) -> str:
 
 
 def _written(source: Path, example: Example, folder: Path, cutter: Cutter, limit_pixels: int) -> Example:
-    """Copy a picture into a folder, or cut the part out of the view of a whole board, without loss.
-
-    Return the example as it lies there, with the suffix of its format. Raises OSError, ImageError.
-    """
+    """Copy a picture, or cut a part out of it, and return it with path and digest; raises OSError, ImageError."""
     place = CropPlace.of(example.place)
     with source.open("rb") as file:
         suffix = ".png" if place else _SUFFIXES.get(file.read(2), ".tif")
@@ -259,7 +277,6 @@ def _good(connection: Connection, asked: ExportScope, suspects: SuspectedPicture
 
 
 def _limited(good: Sequence[Example], most: int) -> list[Example]:
-    """Return at most a number of examples of each expert and label."""
     taken: Counter[tuple[str, str]] = Counter()
     limited = []
     for example in good:
@@ -282,20 +299,10 @@ def _row(example: Example) -> dict[str, Any]:
 
 
 router = OperationRouter()
-TOGETHER = 2000
-"""How many calls are read at a time."""
+TOGETHER = 2000  # how many calls are read at a time
 _CSV = "text/csv; charset=utf-8"
-_EXPORT = JsonForm("Export", Export, "counts left_out", {"folder": str, "manifest": str}, export="name")
-_MARK = "\ufeff"
-"""Spreadsheets take a table without this mark for one of the characters of the country."""
-
-
-class TableQuery(WindowQuery):
-    """The window of a table, and what divides its cells."""
-
-    separator: Annotated[
-        Literal[",", ";"], Field(description="`;` where spreadsheets expect it, with a decimal comma in numbers")
-    ] = ","
+_EXPORT = JsonForm("Export", Export, "counts left_out export=name", {"folder": str, "manifest": str})
+_MARK = "\ufeff"  # spreadsheets take a table without this mark for one of the characters of the country
 
 
 _FIGURES = "name title value unit lower upper events trials asked open missing definition"
@@ -305,44 +312,31 @@ _CALLS = (
 )
 
 
-@router.read(
-    "/api/v1/reports/figures.csv",
-    READ,
-    query=TableQuery,
-    answers={200: "CSV, a line for each figure"},
-    sends="text/csv",
-)
+@router.read("/api/v1/reports/figures.csv", READ, query=WindowQuery, sends="text/csv")
 def figures_csv(visit: Visit, connection: Connection) -> Response:
     """Get figures as CSV. Each has its bounds."""
     window = stats_routes.window_of(visit, connection)
     names = _FIGURES.split()
     figures = stats_routes.counts(connection, window).figures
     rows = ([getattr(one, name) for name in names] for one in figures)
-    text = _MARK + "".join(_line(visit.query, values) for values in (names, *rows))
-    return Response(text, media_type=_CSV, headers=_named(visit.gate, window, "figures", "csv"))
+    text = _MARK + "".join(_line(values) for values in (names, *rows))
+    return Response(text, media_type=_CSV, headers=_named(visit.gate, window, "figures"))
 
 
-@router.add(
-    "GET",
-    "/api/v1/reports/calls.csv",
-    ENGINEER,
-    query=TableQuery,
-    answers={200: "CSV, a line for each call"},
-    sends="text/csv",
-)
+@router.add("GET", "/api/v1/reports/calls.csv", ENGINEER, query=WindowQuery, sends="text/csv")
 async def calls_csv(visit: Visit) -> Response:
     """Get calls as CSV. Each has its latest answer."""
     window = await visit.gate.read(partial(stats_routes.window_of, visit))
-    headers = _named(visit.gate, window, "calls", "csv")
+    headers = _named(visit.gate, window, "calls")
     return StreamingResponse(_calls(visit, window), media_type=_CSV, headers=headers)
 
 
 async def _calls(visit: Visit, window: Window) -> AsyncIterator[str]:
     gate = visit.gate
-    yield _MARK + _line(visit.query, _CALLS.split())
+    yield _MARK + _line(_CALLS.split())
     after = (window.start_us, 0)
     while rows := await gate.read(partial(_some_calls, window, after)):
-        yield "".join(_line(visit.query, _cells(gate, row)) for row in rows)
+        yield "".join(_line(_cells(gate, row)) for row in rows)
         after = (rows[-1].opened_us, rows[-1].id)
 
 
@@ -375,19 +369,13 @@ def _cells(gate: Gate, row: Any) -> Sequence[object]:
     )  # fmt: skip
 
 
-def _line(query: TableQuery, values: Iterable[object]) -> str:
-    """Return a line of a table."""
-
-    def shown(value: object) -> str:
-        is_comma = isinstance(value, float) and query.separator == ";"
-        return "" if value is None else str(value).replace(".", "," if is_comma else ".")
-
-    return csv_table.row(map(shown, values), query.separator)
+def _line(values: Iterable[object]) -> str:
+    return csv_table.row("" if value is None else str(value) for value in values)
 
 
-def _named(gate: Gate, window: Window, name: str, suffix: str) -> dict[str, str]:
+def _named(gate: Gate, window: Window, name: str) -> dict[str, str]:
     begins = gate.config.local.at(window.start_us)
-    return {"Content-Disposition": f'attachment; filename="{name}-{begins:%Y-%m-%dT%H%M}.{suffix}"'}
+    return {"Content-Disposition": f'attachment; filename="{name}-{begins:%Y-%m-%dT%H%M}.csv"'}
 
 
 class ExportRequest(StrictModel):
@@ -398,14 +386,7 @@ class ExportRequest(StrictModel):
     good: Annotated[int, Field(ge=0, le=100_000)] = 500
 
 
-@router.add(
-    "POST",
-    "/api/v1/exports",
-    ENGINEER,
-    body=ExportRequest,
-    sends=_EXPORT,
-    answers={201: "the folder; `coe-experts train --data FOLDER/EXPERT` takes each expert's part"},
-)
+@router.add("POST", "/api/v1/exports", ENGINEER, body=ExportRequest, sends=_EXPORT, status=201)
 async def post_export(visit: Visit) -> Mapping[str, Any]:
     """Export verified pictures. They lie as EXPERT/LABEL/PICTURE in a new folder of the service, with a manifest."""
     gate = visit.gate

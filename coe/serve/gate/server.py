@@ -6,44 +6,45 @@ import asyncio
 import itertools
 import logging
 import os
+import socket
+import ssl
 import sys
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from sqlalchemy import Connection as SqlConnection
 
-from coe.errors import sentence_of
+from coe.errors import ConfigError, sentence_of
 from coe.helpers import system
-from coe.serve.clock import DAY_US, SteadyClock, microseconds
-from coe.serve.credentials import certificates_of
+from coe.serve.clock import DAY_US, SteadyClock, microseconds, now_us
+from coe.serve.credentials import certificates_of, present
 from coe.serve.database import states
 from coe.serve.database.connecting import DatabaseError, open_database
 from coe.serve.database.migration import expect_newest
 from coe.serve.enums import FaultKind, Process
-from coe.serve.exposure import expect_keys
 from coe.serve.gate import trial_routes
 from coe.serve.gate.app import application
-from coe.serve.gate.event_feed import Feed
 from coe.serve.gate.folder_feeder import feed_folders
-from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.own_faults import DataDisk
+from coe.serve.gate.gate_state import Feed, Gate
 from coe.serve.gate.problems import Problem
-from coe.serve.gate.storage import GLANCE_S
+from coe.serve.gate.storage import GLANCE_S, DataDisk
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
 from coe.serve.service_config import ServeConfig
 from coe.serve.systemd import ALIVE, notify
 
+if TYPE_CHECKING:
+    from coe.serve.database.connecting import Database
+    from coe.serve.service_config import Listen, ServeConfig
+
+
 _log = logging.getLogger(__name__)
 BEAT_S, TIDY_S = 2.0, 600.0
 CONNECTIONS = 2000
-LONGEST_OFF_US = 4 * DAY_US
-"""A clock that is further from the last sign of life may be wrong at the start, and pictures would go for nothing."""
-_SPARE_DESCRIPTORS = 256
-"""For the database, the pictures that are drawn, and the libraries."""
-GRACE_S = 5
-"""How long requests that are under way may take when the gate ends."""
+LONGEST_OFF_US = 4 * DAY_US  # a clock that is further from the last sign of life may be wrong at the start
+_SPARE_DESCRIPTORS = 256  # for the database, the pictures that are drawn, and the libraries
+GRACE_S = 5  # how long requests that are under way may take when the gate ends
 
 
 class _Server(uvicorn.Server):
@@ -71,7 +72,6 @@ def open_gate(config: ServeConfig) -> Gate:
     """Open the database; raises ConfigError for what cannot be served."""
     database = open_database(config.database_url)
     expect_newest(database)
-    expect_keys(config, database)
     gate = Gate(config, database, Pictures(config.pictures), Feed(database))
     gate.certificates = list(certificates_of(config.model_dump()))
     before = database.read(states.heartbeats).get(Process.WEB)
@@ -94,10 +94,7 @@ def _is_clock_doubted(gate: Gate) -> bool:
 
 
 def follow_clock(gate: Gate, clock: SteadyClock, was_told: bool) -> bool:
-    """Follow a wall clock that was set far ahead once a person has looked at it; return whether one has to.
-
-    Else no picture would go as long as this process runs, as on a box that has no clock when it starts.
-    """
+    """Follow a clock that was set far ahead once a person has looked; return whether one has to look."""
     ahead_us = gate.now_us() - clock.now_us()
     if ahead_us <= LONGEST_OFF_US:
         return False
@@ -212,3 +209,32 @@ def warn_of_certificates(gate: Gate) -> None:
             gate.faults.remind(FaultKind.CERTIFICATE, certificate.key, message)
         else:
             gate.faults.overcome(FaultKind.CERTIFICATE, certificate.key)
+
+
+# Who can reach a service. What other machines reach has TLS and keys, or does not start.
+
+
+def expect_keys(config: ServeConfig, database: Database) -> None:
+    """Raise ConfigError if other machines reach the service, and it has no valid key; `load` has asked for TLS."""
+    from coe.serve.database import keys
+
+    if not config.listen.is_loopback and not database.read(keys.any_valid, now_us()):
+        raise ConfigError(
+            f"{config.listen.host} is reached from other machines, and there is no valid key; make one with "
+            "`coe-serve add-key`"
+        )
+
+
+def expect_place(listen: Listen) -> None:
+    """Raise ConfigError if nothing can listen as the config says: another program does, or a certificate is wrong."""
+    if listen.certificate is not None and listen.private_key is not None:
+        present(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), listen.certificate, listen.private_key, "listen")
+    with socket.socket(socket.AF_INET6 if ":" in listen.host else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((listen.host, listen.port))
+        except OSError as error:
+            raise ConfigError(
+                f"nothing can listen at {listen.host}, port {listen.port}: {error.strerror or error}; end the program "
+                "that has it, or give another `listen.port`"
+            ) from None

@@ -6,7 +6,9 @@ person clears stays in the history.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Annotated, Any, TypeVar
@@ -16,56 +18,42 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from pydantic import Field
 from sqlalchemy import Connection
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from coe.helpers.strict_model import StrictModel
-from coe.serve.clock import SECOND_US
-from coe.serve.database import (
-    audit,
-    board_rows,
-    call_rows,
-    event_log,
-    fault_log,
-    hourly,
-    outbox,
-    row_types,
-    states,
-    stop_alarms,
-)
-from coe.serve.database.tables import Fault
+from coe.serve.clock import SECOND_US, iso
+from coe.serve.database import audit, board_rows, call_rows, event_log, fault_log, hourly, row_types, states
+from coe.serve.database.connecting import DatabaseError
+from coe.serve.database.event_log import newest_id
+from coe.serve.database.tables import Event, Fault
 from coe.serve.enums import FaultKind, Intake, LineState, Subject
 from coe.serve.gate import access
+from coe.serve.gate.access import admitted
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.json_form import JsonForm
-from coe.serve.gate.operations import ANY, DIGITS, ENGINEER, READ, VERIFY, OperationRouter, Visit
+from coe.serve.gate.operations import ANY, DIGITS, ENGINEER, READ, VERIFY, JsonForm, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind, not_found
 
 router = OperationRouter()
 _M = TypeVar("_M", GaugeMetricFamily, CounterMetricFamily)
 
-READY_S = 3.0
-"""The longest time until readiness is told, whatever hangs."""
-MOST = 500
-"""The most faults in one answer."""
+READY_S = 3.0  # the longest time until readiness is told, whatever hangs
+MOST = 500  # the most faults in one answer
 _FAULT = JsonForm(
-    "Fault",
-    Fault,
-    "process kind about message times cleared_by raised_us seen_us cleared_us",
-    fault="id",
-    board="board_id",
+    "Fault", Fault, "process kind about message times cleared_by raised_us seen_us cleared_us fault=id board=board_id"
 )
 _FAULTS = JsonForm("Faults", more={"faults": _FAULT.many})
 _LIVE, _READY = JsonForm("Live", more={"live": bool}), JsonForm("Ready", more={"ready": bool})
 _STATE = JsonForm("State", more={"intake": Intake, "line": LineState, "undecided": int})
 
 
-@router.add("GET", "/health/live", None, query=None, answers={200: "it does"}, sends=_LIVE)
+@router.add("GET", "/health/live", None, query=None, sends=_LIVE)
 async def live(visit: Visit) -> Mapping[str, Any]:
     """The gate answers."""
     return {"live": True}
 
 
-@router.add("GET", "/health/ready", None, query=None, answers={200: "they do", 503: "they do not"}, sends=_READY)
+@router.add("GET", "/health/ready", None, query=None, sends=_READY)
 async def ready(visit: Visit) -> Mapping[str, Any]:
     """Line and database answer, boards are accepted."""
     gate = visit.gate
@@ -85,7 +73,7 @@ def why_not_ready(connection: Connection, now_us: int) -> str:
     return states.why_closed(connection)
 
 
-@router.read("/api/v1/state", READ, answers={200: "the states"}, sends=_STATE)
+@router.read("/api/v1/state", READ, sends=_STATE)
 def get_state(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Get the state of gate and line."""
     return _STATE(
@@ -93,18 +81,16 @@ def get_state(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     )
 
 
-@router.write("POST", "/api/v1/drain", ENGINEER, answers={200: "the states"}, sends=_STATE)
+@router.write("POST", "/api/v1/drain", ENGINEER, sends=_STATE)
 def drain(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Stop accepting boards. The line finishes started boards; queued boards stay."""
     return _change(visit, connection, Intake.DRAINING, "drain")
 
 
-@router.write(
-    "POST", "/api/v1/resume", ENGINEER, answers={200: "the states", 409: "an alarm holds the line"}, sends=_STATE
-)
+@router.write("POST", "/api/v1/resume", ENGINEER, sends=_STATE)
 def resume(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Accept boards again, unless a stop rule holds the line."""
-    if why := stop_alarms.why_held(connection):
+    if why := fault_log.why_held(connection):
         raise Problem(ProblemKind.CONFLICT, why, "acknowledge the alarm first: /faults")
     return _change(visit, connection, Intake.OPEN, "resume")
 
@@ -122,7 +108,7 @@ class FaultsQuery(StrictModel):
     all: Annotated[int, Field(ge=0, le=1, description="1: with those that were cleared"), DIGITS] = 0
 
 
-@router.read("/api/v1/faults", READ, query=FaultsQuery, answers={200: "the faults"}, sends=_FAULTS)
+@router.read("/api/v1/faults", READ, query=FaultsQuery, sends=_FAULTS)
 def get_faults(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """List open faults, newest first."""
     found = visit.gate.open_faults(connection)
@@ -131,19 +117,19 @@ def get_faults(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     return _FAULTS(faults=[_FAULT(fault) for fault in found[:MOST]])
 
 
-@router.write("POST", "/api/v1/faults/{id:int}/clear", VERIFY, answers={204: "cleared", 404: "no such open fault"})
+@router.write("POST", "/api/v1/faults/{id:int}/clear", VERIFY, status=204)
 def clear(visit: Visit, connection: Connection) -> None:
     """Clear a fault or acknowledge an alarm. Operators clear only alarms that hold no line."""
     now_us = visit.gate.now_us()
     fault = row_types.get(connection, Fault, visit.id)
     if fault is not None and fault.kind is not FaultKind.STOP_RULE:
         access.expect_role(visit.key, ENGINEER)
-    if not stop_alarms.clear(connection, visit.id, by=visit.caller, now_us=now_us):
+    if not fault_log.acknowledge(connection, visit.id, by=visit.caller, now_us=now_us):
         raise not_found(f"open fault {visit.id}", "see GET /api/v1/faults")
     audit.append(connection, visit.caller, "clear", f"fault {visit.id}", now_us=now_us)
 
 
-@router.read("/metrics", ANY, answers={200: "text"}, sends="text/plain")
+@router.read("/metrics", ANY, sends="text/plain")
 def get_metrics(visit: Visit, connection: Connection) -> Response:
     """Get metrics for Prometheus."""
     metrics = _metrics(connection, visit.gate)
@@ -155,7 +141,7 @@ def _metrics(connection: Connection, gate: Gate) -> list[Metric]:
     """Return the figures; they come from the database at each scrape, so that no restart resets them."""
     now_us = gate.now_us()
     ages = {process: (now_us - beat.beat_us) / SECOND_US for process, beat in states.heartbeats(connection).items()}
-    queues = outbox.queues(connection)
+    queues = event_log.queues(connection)
     waiting = {queue.sink: queue.waiting for queue in queues}
     oldest = {queue.sink: (now_us - queue.oldest_us) / SECOND_US if queue.oldest_us else 0.0 for queue in queues}
     decided, events = hourly.decisions(connection), event_log.newest_id(connection)
@@ -185,3 +171,84 @@ def _metric(kind: type[_M], name: str, meaning: str, numbers: Mapping[Any, float
 
 
 _gauge, _counter = partial(_metric, GaugeMetricFamily), partial(_metric, CounterMetricFamily)
+
+
+# `GET /api/v1/events`: events as they happen, as server-sent events. A client that comes back misses nothing.
+ALIVE_S = 15.0
+"""After this time without an event the client gets a comment, so that nobody considers the connection dead.
+
+After each such time the gate also checks whether the client's key is still valid.
+"""
+
+
+class EventsQuery(StrictModel):
+    """Where a stream of events begins."""
+
+    after: Annotated[str | None, Field(description="the event that was seen last, if no header can be sent")] = None
+
+
+@router.add("GET", "/api/v1/events", ANY, query=EventsQuery, sends="text/event-stream", reads="Last-Event-ID")
+async def get_events(visit: Visit) -> Response:
+    """Get server-sent events. `Last-Event-ID` resumes after the last event seen."""
+    request = visit.request
+    given = request.headers.get("last-event-id") or visit.query.after
+    if given is not None and not (given.isascii() and given.isdecimal() and len(given) < 19):
+        raise Problem(
+            ProblemKind.BAD_REQUEST,
+            f"{given[:100]!r} is not the id of an event",
+            "send the `id` of the last event that you saw, or nothing",
+        )
+    newest = visit.gate.feed.last_id
+    start = newest if given is None else int(given)
+    if start > newest:
+        newest = await visit.gate.read(newest_id)
+    if start > newest:  # the client would wait for it, and miss all before it
+        raise Problem(
+            ProblemKind.CONFLICT,
+            f"event {start} has not happened here; the newest is {newest}, so the history may be that of a backup",
+            "read the boards again, and begin without `Last-Event-ID`",
+        )
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return _Stream(visit, start, headers)
+
+
+class _Stream(StreamingResponse):
+    def __init__(self, visit: Visit, start: int, headers: dict[str, str]) -> None:
+        super().__init__(_events(visit, start), media_type="text/event-stream", headers=headers)
+        self._visit = visit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._visit.gate.places.taken(self._visit.key):
+            await super().__call__(scope, receive, send)
+
+
+async def _events(visit: Visit, seen_id: int) -> AsyncIterator[str]:
+    yield ": begins\n\n"
+    now_s = asyncio.get_running_loop().time
+    asked_s = now_s()
+    while not visit.gate.feed.closed:
+        events = await visit.gate.feed.after(seen_id, ALIVE_S)
+        if now_s() - asked_s >= ALIVE_S:
+            if not await _may_read(visit):
+                return
+            asked_s = now_s()
+        if not events:
+            yield ": alive\n\n"
+        for event in events:
+            yield _message(event)
+            seen_id = event.id
+
+
+async def _may_read(visit: Visit) -> bool:
+    try:
+        await admitted(visit.gate, visit.request, ANY)
+    except DatabaseError:  # nobody knows now; the next time will tell
+        return True
+    except Problem:
+        return False
+    return True
+
+
+def _message(event: Event) -> str:
+    data = {"id": event.uuid, "kind": event.kind.value, "at": iso(event.happened_us), **event.body}
+    return f"id: {event.id}\nevent: {event.kind}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n"

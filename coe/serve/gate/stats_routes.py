@@ -18,15 +18,12 @@ from sqlalchemy import Connection
 from coe.errors import ConfigError
 from coe.helpers.strict_model import StrictModel
 from coe.serve import statistics
-from coe.serve.clock import HOUR_US, hour_of, iso, moment_us
+from coe.serve.clock import HOUR_US, iso, moment_us
 from coe.serve.database import hourly, recipe_versions, repairs
 from coe.serve.database.hourly import BoardCount, CallCount, Window
-from coe.serve.database.tables import Tally
-from coe.serve.database.verifications import PersonFigures, figures_by_person
 from coe.serve.enums import By, Dimension, RepairOutcome
-from coe.serve.gate.json_form import JsonForm
-from coe.serve.gate.operations import DIGITS, ENGINEER, READ, OperationRouter, Visit
-from coe.serve.gate.problems import Problem, ProblemKind, not_found
+from coe.serve.gate.operations import DIGITS, READ, JsonForm, OperationRouter, Visit
+from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.recipe_routes import expect_recipe
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.statistics import CONFIDENCE, Bar, Chart, ChartPoint, Figure, Subgroup
@@ -39,14 +36,11 @@ _CHART_POINT = JsonForm("ChartPoint", more={"at": datetime, "signals": bool, **g
 _CHART_FACTS = {**get_type_hints(Chart), "points": _CHART_POINT.many}
 _CALLS_CHART = JsonForm("CallsChart", more={"definition": str, **_CHART_FACTS})
 _CHARTS = JsonForm("ControlCharts", more={**_WINDOW, "calls": _CALLS_CHART.one})
-_PEOPLE = JsonForm("People", more={**_WINDOW, "people": list[PersonFigures]})
 
-HOURS, MOST_HOURS = 24, 24 * 366
-"""How far statistics look back, if the query does not say."""
+HOURS, MOST_HOURS = 24, 24 * 366  # how far statistics look back, if the query does not say
 
 
 def _time(given: Any) -> Any:
-    """Return a time with its offset; None for an empty text."""
     try:
         until = datetime.fromisoformat(given) if given else None
         if until is not None:
@@ -61,8 +55,7 @@ def _time(given: Any) -> Any:
         ) from None
 
 
-Moment = Annotated[datetime | None, BeforeValidator(_time)]
-"""A time of a query, in UTC; an empty text is none."""
+Moment = Annotated[datetime | None, BeforeValidator(_time)]  # a time of a query, in UTC; an empty text is none
 
 
 class WindowQuery(StrictModel):
@@ -134,17 +127,6 @@ def bars(connection: Connection, window: Window, by: By) -> list[Bar]:
     return statistics.pareto(counted, by)
 
 
-def findings(connection: Connection, window: Window, *by: Dimension) -> list[Tally]:
-    """Return how often experts said what on first passes, in the whole hours around a window, by its recipes."""
-    ids = sorted({count.recipe_id for count in hourly.board_counts(connection, window)})
-    start_us, end_us = _hours_around(window)
-    return hourly.tallies_between(connection, start_us, end_us, recipe_ids=ids, by=by) if ids else []
-
-
-def _hours_around(window: Window) -> tuple[int, int]:
-    return hour_of(window.start_us), hour_of(window.end_us - 1) + HOUR_US
-
-
 def _opportunities(connection: Connection, recipe_id: int) -> int:
     recipe = recipe_versions.get(connection, recipe_id)
     return _opportunities_of(recipe.name, json.dumps(recipe.content))
@@ -172,13 +154,7 @@ def window_of(visit: Visit, connection: Connection) -> Window:
     return Window(start_us, end_us, asked.recipe)
 
 
-@router.read(
-    "/api/v1/stats/fpy",
-    READ,
-    query=WindowQuery,
-    sends=_YIELDS,
-    answers={200: "figures; a `value` of null has a reason in `missing`"},
-)
+@router.read("/api/v1/stats/fpy", READ, query=WindowQuery, sends=_YIELDS)
 def get_fpy(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Get yield, false calls and escapes. Each has its definition and bounds."""
     window = window_of(visit, connection)
@@ -186,7 +162,7 @@ def get_fpy(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     return _YIELDS(**_window(window), confidence=CONFIDENCE, figures=figures)
 
 
-@router.read("/api/v1/stats/pareto", READ, query=ParetoQuery, answers={200: "bars"}, sends=_PARETO)
+@router.read("/api/v1/stats/pareto", READ, query=ParetoQuery, sends=_PARETO)
 def get_pareto(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Get the Pareto of calls. By component, expert, label, place, panel position or feeder."""
     window, by = window_of(visit, connection), visit.query.by
@@ -194,13 +170,7 @@ def get_pareto(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     return _PARETO(**_window(window), definition=statistics.PARETO_DEFINITION.format(by=by), bars=shown)
 
 
-@router.read(
-    "/api/v1/stats/spc",
-    READ,
-    query=WindowQuery,
-    sends=_CHARTS,
-    answers={200: "points with limits; without limits, `missing` says why"},
-)
+@router.read("/api/v1/stats/spc", READ, query=WindowQuery, sends=_CHARTS)
 def get_spc(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Get the control chart of calls (Laney's u' chart)."""
     window = window_of(visit, connection)
@@ -208,21 +178,6 @@ def get_spc(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     points = [_CHART_POINT(at=iso(point.at_us), signals=point.signals, **asdict(point)) for point in chart.points]
     facts = {**asdict(chart), "points": points}
     return _CHARTS(**_window(window), calls=_CALLS_CHART(definition=statistics.U_DEFINITION, **facts))
-
-
-@router.read(
-    "/api/v1/stats/people",
-    ENGINEER,
-    query=WindowQuery,
-    sends=_PEOPLE,
-    answers={200: "figures of each person", 404: "the owner of the service has not switched them on"},
-)
-def get_people(visit: Visit, connection: Connection) -> Mapping[str, Any]:
-    """Get answers by person, if `figures_by_person` is set."""
-    if not visit.gate.config.figures_by_person:
-        raise not_found("figure by person", "the owner of the service may set `figures_by_person` in its config")
-    window = window_of(visit, connection)
-    return _PEOPLE(**_window(window), people=[asdict(one) for one in figures_by_person(connection, window)])
 
 
 def _window(window: Window) -> dict[str, Any]:

@@ -21,20 +21,14 @@ from coe.pictures.formats import EXTENSIONS, format_of, pixels_in
 from coe.pictures.image_source import ImageSource
 from coe.serve.database import audit
 from coe.serve.gate.image_routes import shown
-from coe.serve.gate.operations import ENGINEER, HandlerResult, OperationRouter, RowId, Visit
+from coe.serve.gate.operations import BYTES, ENGINEER, HandlerResult, OperationRouter, RowId, Visit, whole_body
 from coe.serve.gate.problems import Problem, ProblemKind, existing, not_found
-from coe.serve.gate.request_data import whole_body
 from coe.serve.gate.upload_routes import check_pixels
 from coe.serve.recipe_content import RecipeContent, WholeBoard
-from coe.serve.teach import board_map, crop_gallery, package_table, table_text, teach_work, undo_stack
-from coe.serve.teach.crop_gallery import Mark
+from coe.serve.teach import board_map, package_table, table_text, teach_draft, teach_steps, teach_work
 from coe.serve.teach.package_table import NamedPackage
-from coe.serve.teach.take_results import CHOSEN, CUT, FOUND, fresh
-from coe.serve.teach.teach_draft import BOARDS, BOM, FOLDER, PLACEMENTS, BoardDraft, Reading, Word, text_of
-from coe.serve.teach.teach_steps import TeachStep, missing
-
-# Files of the draft of a board: pictures, the placement file, the BOM come in; pictures are shown
-
+from coe.serve.teach.teach_draft import BoardDraft, Reading, Word, text_of
+from coe.serve.teach.teach_steps import Mark, TeachStep, missing
 
 _T = TypeVar("_T")
 _W = TypeVar("_W", bound=Callable[[Visit, BoardDraft], HandlerResult])
@@ -53,12 +47,9 @@ def draft_of(visit: Visit) -> BoardDraft:
 
 
 def draft_named(visit: Visit, name: str) -> BoardDraft:
-    """Return the draft of a name, which need not be there.
-
-    Raises ConfigError for a name that none can have, and Problem if its disk does not answer.
-    """
+    """Return the draft of a name, there or not; raises ConfigError for a wrong name, Problem for a silent disk."""
     visit.gate.files.expect()
-    return BoardDraft(visit.gate.config.data / FOLDER, name)
+    return BoardDraft(visit.gate.config.data / teach_draft.FOLDER, name)
 
 
 async def idle(visit: Visit, work: Callable[[BoardDraft], _T], *, decodes: bool = False) -> _T:
@@ -98,22 +89,16 @@ class FileQuery(StrictModel):
     name: str = ""
 
 
-@router.add(
-    "PUT",
-    "/teach/{draft}/files/{kind}",
-    ENGINEER,
-    takes="application/octet-stream",
-    query=FileQuery,
-    answers={201: "what it is called", 413: "too large", 415: "not a picture", 422: "a file that cannot be read"},
-)
+@router.add("PUT", "/teach/{draft}/files/{kind}", ENGINEER, takes=BYTES, query=FileQuery, status=201)
 async def put_file(visit: Visit) -> Mapping[str, Any]:
     """Take a file in: a picture of a whole board, the placement file or the BOM."""
     kind, gate = visit.part("kind"), visit.gate
-    if kind not in (BOARDS, PLACEMENTS, BOM):
-        raise not_found("such kind of file", f"give {BOARDS}, {PLACEMENTS} or {BOM}")
+    kinds = (teach_draft.BOARDS, teach_draft.PLACEMENTS, teach_draft.BOM)
+    if kind not in kinds:
+        raise not_found("such kind of file", f"give one of {', '.join(kinds)}")
     async with whole_body(visit, gate.config.limits.body) as content:
         name = _safe(visit.query.name)
-        if kind == BOARDS:
+        if kind == teach_draft.BOARDS:
             take = partial(_keep_picture, content=content, name=name, most_pixels=gate.config.limits.pixels)
             return {"file": await idle(visit, take, decodes=True)}
         async with gate.works.reading:
@@ -146,14 +131,14 @@ def _keep_picture(draft: BoardDraft, content: bytes, name: str, most_pixels: int
         number += 1
         name = f"{stem}-{number}.{ending}"
     if name.casefold() not in there:
-        undo_stack.remember(draft, f"{name} added", made_in=[draft.folder / BOARDS])
-        _write(draft.folder / BOARDS / name, content)
+        teach_steps.remember(draft, f"{name} added", made_in=[draft.folder / teach_draft.BOARDS])
+        _write(draft.folder / teach_draft.BOARDS / name, content)
     return name
 
 
 def _keep_table(draft: BoardDraft, kind: str, content: str, name: str, notes: tuple[str, ...]) -> str:
-    before = draft.placements if kind == PLACEMENTS else draft.bom
-    undo_stack.remember(draft, f"{name} added", replaced=[before] if before else [], made_in=[draft.folder / kind])
+    before = draft.placements if kind == teach_draft.PLACEMENTS else draft.bom
+    teach_steps.remember(draft, f"{name} added", replaced=[before] if before else [], made_in=[draft.folder / kind])
     _write(draft.folder / kind / name, content.encode())
     draft.say(draft.state.model_copy(update={"read": False, "notes": {**draft.state.notes, kind: notes}}))
     return name
@@ -165,7 +150,7 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-@router.change("DELETE", "/teach/{draft}/files/{kind}/{file}", answers={204: "removed"})
+@router.change("DELETE", "/teach/{draft}/files/{kind}/{file}", status=204)
 def delete_file(visit: Visit, draft: BoardDraft) -> None:
     """Take a file out again; undo brings it back."""
     kind, name = visit.part("kind"), visit.name("file")
@@ -173,21 +158,21 @@ def delete_file(visit: Visit, draft: BoardDraft) -> None:
     path = draft.folder / kind / name
     if path not in known:
         raise not_found(f"file '{name}'", "load the page again")
-    undo_stack.remember(draft, f"{name} removed", replaced=[path])
+    teach_steps.remember(draft, f"{name} removed", replaced=[path])
     state = draft.state
-    if kind != BOARDS:  # a BOM says which parts there are
+    if kind != teach_draft.BOARDS:  # a BOM says which parts there are
         draft.say(state.model_copy(update={"read": False}))
     elif name in state.shown:  # another picture may come by this name
         draft.say(state.model_copy(update={"shown": {of: at for of, at in state.shown.items() if of != name}}))
 
 
-@router.look("GET", "/teach/{draft}/picture/{file}", decodes=True, answers={200: "image"})
+@router.look("GET", "/teach/{draft}/picture/{file}", decodes=True)
 def picture(visit: Visit, draft: BoardDraft) -> Response:
     """A picture of a whole board, made smaller for the page."""
     return _drawn(picture_of(visit, draft), _SIDE)
 
 
-@router.look("GET", "/teach/{draft}/photo/{path:path}", decodes=True, answers={200: "image"})
+@router.look("GET", "/teach/{draft}/photo/{path:path}", decodes=True)
 def photo(visit: Visit, draft: BoardDraft) -> Response:
     """A photograph of a part."""
     path = (draft.photos / visit.name("path")).resolve()
@@ -216,7 +201,7 @@ def _drawn(path: Path, side: int) -> Response:
     return Response(content, media_type=kind, headers={"Cache-Control": "no-cache"})
 
 
-@router.look("GET", "/teach/{draft}/whole/{file}", answers={200: "the bytes of the picture"})
+@router.look("GET", "/teach/{draft}/whole/{file}")
 def whole_picture(visit: Visit, draft: BoardDraft) -> Response:
     """A picture of a whole board as it came, for the overlay of the recipe."""
     content = picture_of(visit, draft).read_bytes()
@@ -232,7 +217,7 @@ class NewDraft(StrictModel):
     name: str
 
 
-@router.add("POST", "/teach", ENGINEER, body=NewDraft, answers={201: "its name"})
+@router.add("POST", "/teach", ENGINEER, body=NewDraft, status=201)
 async def begin(visit: Visit) -> Mapping[str, Any]:
     """Begin a board."""
 
@@ -251,11 +236,11 @@ async def begin(visit: Visit) -> Mapping[str, Any]:
     return {"draft": draft.name}
 
 
-@router.change("POST", "/teach/{draft}/reading", body=Reading, answers={202: "the board is searched"})
+@router.change("POST", "/teach/{draft}/reading", body=Reading, status=202)
 def read_so(visit: Visit, draft: BoardDraft) -> None:
     """Say how the placement file reads; `read` says that all is right, and the board is searched in the pictures."""
     said: Reading = visit.body.form
-    undo_stack.remember(draft, "Placement file read")
+    teach_steps.remember(draft, "Placement file read")
     state = draft.state.model_copy(update={**said.model_dump(), "fits": False})
     if said.read:
         read = draft.read(state)
@@ -274,7 +259,7 @@ class PointsRequest(StrictModel):
     points: Annotated[dict[str, tuple[Pixel, Pixel]], Field(default_factory=dict, max_length=8)]
 
 
-@router.change("POST", "/teach/{draft}/place", body=PointsRequest, answers={202: "the board is searched"})
+@router.change("POST", "/teach/{draft}/place", body=PointsRequest, status=202)
 def place(visit: Visit, draft: BoardDraft) -> None:
     """Find the board in the pictures, near where a person shows it; of the recipe only the map changes.
 
@@ -289,14 +274,24 @@ def place(visit: Visit, draft: BoardDraft) -> None:
 def _search(visit: Visit, draft: BoardDraft, points: Mapping[str, tuple[float, float]], picture: str = "") -> None:
     if points:
         board_map.through(draft, points)
-    undo_stack.remember(draft, "Board placed by hand" if points else "Board searched")
+    teach_steps.remember(draft, "Board placed by hand" if points else "Board searched")
     state = draft.state
     state = state.model_copy(update={"shown": {**state.shown, picture: dict(points)} if points else {}})
     words = [word for pair in board_map.as_words(points) for word in ("--mark", pair)]
     words += ["--held"] if state.held else []
     words += ["--side", "bottom"] if state.side == "bottom" else []
-    images = f"{draft.name}/{BOARDS}"
-    new = ("coe-board", "new", draft.name, "--to", fresh(draft, FOUND), *draft.reading, "--images", images, *words)
+    images = f"{draft.name}/{teach_draft.BOARDS}"
+    new = (
+        "coe-board",
+        "new",
+        draft.name,
+        "--to",
+        draft.fresh(teach_draft.FOUND),
+        *draft.reading,
+        "--images",
+        images,
+        *words,
+    )
     take = ("coe.serve.teach.take_results", "map", str(draft.root), draft.name)
     draft.say(state.model_copy(update={"fits": False}))
     visit.gate.works.begin(draft, "The board is looked for in the pictures", TeachStep.PLACE, [new, take])
@@ -314,13 +309,13 @@ def try_map(visit: Visit, draft: BoardDraft) -> Mapping[str, Any]:
     return {"matrix": board_map.matrix_of(board_map.through(draft, visit.body.form.points))}
 
 
-@router.change("POST", "/teach/{draft}/fits", answers={204: "kept"})
+@router.change("POST", "/teach/{draft}/fits", status=204)
 def fits(visit: Visit, draft: BoardDraft) -> None:
     """Say that each outline lies on its part."""
     draft.layout  # noqa: B018 - raises ConfigError for a recipe that cannot be used
     if not draft.is_found:
         raise ConfigError("the board was found in no picture; show two points of it, or search again")
-    undo_stack.remember(draft, "Place confirmed")
+    teach_steps.remember(draft, "Place confirmed")
     state = draft.state  # who looked at all pictures has decided that a fixture holds it
     still = tuple(word for word in state.open if word != "held")
     draft.say(state.model_copy(update={"fits": True, "open": still}))
@@ -332,19 +327,19 @@ class PackagesRequest(StrictModel):
     rows: Annotated[tuple[NamedPackage, ...], Field(max_length=5000)]
 
 
-@router.change("POST", "/teach/{draft}/packages", body=PackagesRequest, answers={202: "parts are cut out"})
+@router.change("POST", "/teach/{draft}/packages", body=PackagesRequest, status=202)
 def name_packages(visit: Visit, draft: BoardDraft) -> None:
     """Say what the parts of each package and value are called, and how large they are; they are cut out then."""
     package_table.name(draft, visit.body.form.rows)
     cut(visit, draft)
 
 
-@router.change("POST", "/teach/{draft}/crops", answers={202: "parts are cut out"})
+@router.change("POST", "/teach/{draft}/crops", status=202)
 def cut(visit: Visit, draft: BoardDraft) -> None:
     """Cut all parts out of all pictures, again if they were cut before; what a person said of them stays."""
-    undo_stack.remember(draft, "Parts cut out", made_in=[draft.photos])
-    where = ("--images", f"{draft.name}/{BOARDS}", "--recipe", draft.named(draft.recipe))
-    crop = ("coe-experts", "crop", draft.named(draft.rules), *where, "--out", fresh(draft, CUT))
+    teach_steps.remember(draft, "Parts cut out", made_in=[draft.photos])
+    where = ("--images", f"{draft.name}/{teach_draft.BOARDS}", "--recipe", draft.named(draft.recipe))
+    crop = ("coe-experts", "crop", draft.named(draft.rules), *where, "--out", draft.fresh(teach_draft.CUT))
     take = ("coe.serve.teach.take_results", "crops", str(draft.root), draft.name)
     visit.gate.works.begin(draft, "The parts are cut out of the pictures", TeachStep.PICTURES, [crop, take])
 
@@ -355,11 +350,11 @@ class MarksRequest(StrictModel):
     marks: Annotated[dict[str, Mark], Field(max_length=100_000)]
 
 
-@router.change("POST", "/teach/{draft}/marks", body=MarksRequest, answers={200: "where each lies now"})
+@router.change("POST", "/teach/{draft}/marks", body=MarksRequest)
 def mark(visit: Visit, draft: BoardDraft) -> Mapping[str, Any]:
     """Put photographs into the folders of what they show."""
-    paths = crop_gallery.mark(draft, visit.body.form.marks)
-    last = undo_stack.last(draft)
+    paths = teach_steps.mark(draft, visit.body.form.marks)
+    last = teach_steps.last_step(draft)
     return {"paths": paths, "step": last.number if last else 0}
 
 
@@ -369,10 +364,10 @@ class UndoQuery(StrictModel):
     step: RowId = 0
 
 
-@router.change("POST", "/teach/{draft}/undo", query=UndoQuery, answers={200: "the step that was taken back"})
+@router.change("POST", "/teach/{draft}/undo", query=UndoQuery)
 def undo(visit: Visit, draft: BoardDraft) -> Mapping[str, Any]:
     """Take the last step back."""
-    return {"undone": undo_stack.take_back(draft, visit.query.step)}
+    return {"undone": teach_steps.take_back(draft, visit.query.step)}
 
 
 @router.look("GET", "/teach/{draft}/work")
@@ -383,7 +378,7 @@ def get_work(visit: Visit, draft: BoardDraft) -> Mapping[str, Any]:
     return {**facts, "of": len(work.commands), "log": teach_work.log_of(draft)}
 
 
-@router.look("DELETE", "/teach/{draft}/work", answers={204: "stopped"})
+@router.look("DELETE", "/teach/{draft}/work", status=204)
 def stop_work(visit: Visit, draft: BoardDraft) -> None:
     """End what runs for this board."""
     visit.gate.works.stop(draft)
@@ -395,22 +390,22 @@ class LearnRequest(StrictModel):
     keep_back: bool = False
 
 
-@router.change("POST", "/teach/{draft}/learn", body=LearnRequest, answers={202: "experts are learned"})
+@router.change("POST", "/teach/{draft}/learn", body=LearnRequest, status=202)
 def learn(visit: Visit, draft: BoardDraft) -> None:
     """Choose an expert for each component by its pictures, and judge all pictures with them."""
     if told := missing(draft):
         raise ConfigError("; ".join(told))
-    undo_stack.remember(draft, "Learned")
+    teach_steps.remember(draft, "Learned")
     if not visit.body.form.keep_back:
         draft.split.unlink(missing_ok=True)  # it would keep pictures back
     draft.forget_scores()  # those of the experts before, if it is ended halfway
     draft.say(draft.state.model_copy(update={"bounded": False}))
     store, photos = _store(visit), draft.named(draft.photos)
-    board = f"{fresh(draft, CHOSEN)}/{draft.name}.yaml"
+    board = f"{draft.fresh(teach_draft.CHOSEN)}/{draft.name}.yaml"
     split = [("coe-experts", "split", photos)] if visit.body.form.keep_back else []
     choose = ("coe-experts", "choose", board, "--images", photos, "--no-prepare", "--store", store)
     take = ("coe.serve.teach.take_results", "chosen", str(draft.root), draft.name, store)
-    scores = ("coe.serve.teach.teach_scores", str(draft.root), draft.name, store)
+    scores = ("coe.serve.teach.take_results", "scores", str(draft.root), draft.name, store)
     what = "Experts are learned, and compared"
     visit.gate.works.begin(draft, what, TeachStep.THRESHOLD, [*split, choose, take, scores])
 
@@ -422,22 +417,22 @@ class ThresholdRequest(StrictModel):
     threshold: Share
 
 
-@router.change("POST", "/teach/{draft}/threshold", body=ThresholdRequest, answers={202: "it is written"})
+@router.change("POST", "/teach/{draft}/threshold", body=ThresholdRequest, status=202)
 def set_threshold(visit: Visit, draft: BoardDraft) -> None:
     """Write the threshold of an expert into the calibration file; pictures are judged again."""
     form: ThresholdRequest = visit.body.form
     if form.expert not in rules.load(str(draft.rules)).experts:
         raise ConfigError(f"there is no expert '{form.expert}' any more; load the page again")
-    undo_stack.remember(draft, f"Threshold of {form.expert}")
+    teach_steps.remember(draft, f"Threshold of {form.expert}")
     asked = (form.expert, str(form.threshold))
-    command = ("coe.serve.teach.teach_scores", str(draft.root), draft.name, _store(visit), *asked)
+    command = ("coe.serve.teach.take_results", "scores", str(draft.root), draft.name, _store(visit), *asked)
     visit.gate.works.begin(draft, f"The threshold of {form.expert} is written", TeachStep.THRESHOLD, [command])
 
 
-@router.change("POST", "/teach/{draft}/bounded", answers={204: "kept"})
+@router.change("POST", "/teach/{draft}/bounded", status=204)
 def bounded(visit: Visit, draft: BoardDraft) -> None:
     """Say that the thresholds are right."""
-    undo_stack.remember(draft, "Thresholds confirmed")
+    teach_steps.remember(draft, "Thresholds confirmed")
     draft.say(draft.state.model_copy(update={"bounded": True}))
 
 
@@ -445,7 +440,7 @@ def _store(visit: Visit) -> str:
     return str(visit.gate.config.line.store.absolute())
 
 
-@router.change("GET", "/teach/{draft}/recipe", answers={200: "the body of `POST /api/v1/recipes/{name}`"})
+@router.change("GET", "/teach/{draft}/recipe")
 def get_recipe(visit: Visit, draft: BoardDraft) -> dict[str, Any]:
     """The files of a board as a recipe of the service."""
     calibration, state = calibration_file.content(draft.rules) or b"", draft.state

@@ -17,36 +17,19 @@ from coe.serve.database.connecting import DatabaseError, DatabaseErrorKind
 from coe.serve.database.tables import NewView, View
 from coe.serve.enums import FaultKind
 from coe.serve.gate.gate_state import Gate
-from coe.serve.gate.json_form import JsonForm
-from coe.serve.gate.operations import FEED, OperationRouter, Visit
+from coe.serve.gate.operations import BYTES, FEED, JsonForm, OperationRouter, Visit, parts_of
 from coe.serve.gate.problems import Problem, ProblemKind
-from coe.serve.gate.request_data import parts_of
 from coe.serve.picture_folder import Receiving
 
 router = OperationRouter()
 
-VIEW = JsonForm("View", View, "board_key name sha256 size_bytes pixels", view="id")
+VIEW = JsonForm("View", View, "board_key name sha256 size_bytes pixels view=id")
 
-_TOGETHER = 1 << 20
-"""Bytes are written in pieces of at least this size: each piece costs a change of threads."""
+_TOGETHER = 1 << 20  # bytes are written in pieces of at least this size: each piece costs a change of threads
 
 
 @router.add(
-    "PUT",
-    "/api/v1/boards/{key}/views/{name}",
-    FEED,
-    takes="application/octet-stream",
-    sends=VIEW,
-    reads=("X-SHA256",),
-    answers={
-        201: "the picture is on the disk",
-        200: "it was there already",
-        409: "the board was handed in",
-        413: "too large",
-        415: "not a picture",
-        422: "the body differs from X-SHA256",
-        507: "no room",
-    },
+    "PUT", "/api/v1/boards/{key}/views/{name}", FEED, takes=BYTES, sends=VIEW, reads="X-SHA256", status=201, also=200
 )
 async def put_view(visit: Visit) -> Response:
     """Upload a view.
@@ -108,7 +91,6 @@ async def _finish(gate: Gate, receiving: Receiving, rest: bytes, key: str, name:
 
 
 def _kept(gate: Gate, receiving: Receiving, rest: bytes, key: str, name: str, stated: str) -> NewView:
-    """Write the last bytes, and keep the picture; raises Problem."""
     receiving.write(rest)
     if stated and stated != receiving.sha256:
         raise Problem(

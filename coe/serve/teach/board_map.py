@@ -23,8 +23,7 @@ from coe.placement.fit import Fit, Numbers
 from coe.serve.teach.teach_draft import BoardDraft, DraftState
 
 _MOST_POINTS = 12
-_HAND_UM = 500
-"""So far from a mark a person may click who means that mark."""
+_HAND_UM = 500  # so far from a mark a person may click who means that mark
 
 
 def planned(draft: BoardDraft) -> BoardPlan:
@@ -98,7 +97,6 @@ def points(draft: BoardDraft) -> dict[str, tuple[float, float]]:
 
 
 def _far(parts: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
-    """Return the parts nearest to the corners of all parts."""
     x, y = ([at[axis] for at in parts.values()] for axis in (0, 1))
     corners = [(min(x), min(y)), (max(x), min(y)), (max(x), max(y)), (min(x), max(y))]
     names = [min(parts, key=lambda name: dist(parts[name], corner)) for corner in corners]
@@ -106,10 +104,7 @@ def _far(parts: Mapping[str, tuple[float, float]]) -> dict[str, tuple[float, flo
 
 
 def as_shown(draft: BoardDraft, name: str, found: Location) -> Location:
-    """Return where a person showed that the board lies in a picture, and `found` if that is what the person meant.
-
-    Marks are found more exactly than anybody clicks. Raises ConfigError.
-    """
+    """Return where a person showed the board, but `found` if that is near, as it is more exact; raises ConfigError."""
     if name not in draft.state.shown:
         return found
     mm, pixels = _pairs(draft, draft.state.shown[name])

@@ -26,19 +26,16 @@ from coe.errors import ConfigError
 from coe.helpers.files import write_atomically
 from coe.helpers.strict_model import Name, StrictModel
 from coe.placement import lay_out, parse_recipe, read_recipe
-from coe.serve.teach import undo_stack
-from coe.serve.teach.crop_gallery import crops
+from coe.serve.teach import teach_steps
 from coe.serve.teach.teach_draft import BoardDraft, text_of
+from coe.serve.teach.teach_steps import crops
 
 Millimetres = Annotated[float, Field(gt=0, le=500, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True)
 class PackageRow:
-    """The parts of one package and value. `component` is empty if they are not inspected, or are none yet.
-
-    `is_guess` says that nobody knows the size yet.
-    """
+    """Parts of a package and value, as a component ("" if not inspected); `is_guess`: nobody has said the size."""
 
     package: str
     value: str
@@ -72,7 +69,6 @@ def rows_of(draft: BoardDraft) -> list[PackageRow]:
 
 
 def _kinds(draft: BoardDraft, read: Converted) -> dict[tuple[str, str], list[Placement]]:
-    """Return the parts of the side that is seen, by package and value."""
     kinds: dict[tuple[str, str], list[Placement]] = {}
     for place in read.parts:
         if place.side == Side(draft.state.side):
@@ -87,7 +83,7 @@ def name(draft: BoardDraft, said: Sequence[NamedPackage]) -> None:
         edit.row(one)
     edit.finish()
     moves, gone = edit.photographs()
-    undo_stack.remember(draft, "Parts named", moves=moves, replaced=gone)
+    teach_steps.remember(draft, "Parts named", moves=moves, replaced=gone)
     if edit.changes:
         draft.forget_scores()
     _remember_sizes(draft, edit.sized)
@@ -214,10 +210,7 @@ class _Edit:
         return (self.recipe, self.rules, tuple(self.open), self.read.parts) != self._before
 
     def photographs(self) -> tuple[dict[str, str], list[Path]]:
-        """Return the photographs of parts that are called otherwise now, from and to, within the draft's folder.
-
-        Also those of components that are no more. Raises ConfigError for two that would have one path.
-        """
+        """Return moves of photographs whose part is renamed, and those that go; raises ConfigError for a clash."""
         moves, gone = {}, []
         listed = crops(self._draft)
         for crop in (crop for component in self._left for crop in listed.get(component, ())):

@@ -23,10 +23,8 @@ from coe.cli.start import Exit
 from coe.errors import CoeError, ConfigError
 from coe.serve.teach.teach_draft import BOM
 
-MOST_TEXT = 8_000_000
-"""The bytes of text of a table: 100,000 parts and more. Pages read it again and again."""
-MOST_S, MOST_MEMORY = 60.0, 2 << 30
-"""What reading a table may take: seconds, and bytes of memory."""
+MOST_TEXT = 8_000_000  # the bytes of text of a table: 100,000 parts and more. Pages read it again and again
+MOST_S, MOST_MEMORY = 60.0, 2 << 30  # what reading a table may take: seconds, and bytes of memory
 
 
 def is_packed(content: bytes) -> bool:

@@ -1,16 +1,18 @@
-"""`python -m coe.serve.teach.take_results map|crops|chosen FOLDER NAME [STORE]`: puts what a command made into a draft.
+"""`python -m coe.serve.teach.take_results WHAT FOLDER NAME ...`: puts what a command made into a draft.
 
-Nothing that a person said is lost: of a new recipe only the map is taken if there is a recipe already, and a
-photograph that is cut again stays in the folder of what it shows. Components for which there are too few pictures stay
-compared with a good part; what that needs is made, too.
+WHAT is `map`, `crops`, `chosen STORE`, or `scores STORE [EXPERT THRESHOLD]`. Nothing that a person said is lost: of a
+new recipe only the map is taken if there is one already, and a photograph that is cut again stays in its folder.
+Components with too few pictures stay compared with a good part; what that needs is made, too.
 """
 
 from __future__ import annotations
 
+import json
+import math
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -21,24 +23,23 @@ from PIL import Image
 
 from coe.board import rules
 from coe.cli.start import Exit
+from coe.errors import CoeError, ConfigError
 from coe.helpers import strict_yaml
+from coe.helpers.files import write_atomically
+from coe.helpers.rates import CONFIDENCE, Rate
+from coe.learn import calibration, calibration_text, labelled, thresholds
+from coe.learn.answers import BoardExperts
+from coe.learn.calibration import ExpertCalibration
+from coe.learn.thresholds import Curve, Goal, ThresholdChoice, ThresholdPoint, Use, WantedRate
+from coe.pictures.photographs import Photograph
 from coe.placement import read_board, read_places
 from coe.serve.teach import board_map
-from coe.serve.teach.crop_gallery import crops
-from coe.serve.teach.teach_draft import BoardDraft, DraftState, files_in, text_of
+from coe.serve.teach.teach_draft import CHOSEN, CUT, FOUND, SCORES, BoardDraft, DraftState, files_in, text_of
+from coe.serve.teach.teach_steps import crops
 from coe.serve.teach.teach_work import command_of
+from coe.store.store import Store
 
-FOUND, CUT, CHOSEN = "found", "cut", "chosen"
-"""The folders in that of a draft in which commands write."""
 _OF_THE_MAP = ("um_per_pixel", "camera", "fiducials", "held", "landmark")
-
-
-def fresh(draft: BoardDraft, folder: str) -> str:
-    """Empty a folder for a command; return its name as commands take it."""
-    place = draft.folder / folder
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    return draft.named(place)
 
 
 def take_map(draft: BoardDraft) -> None:
@@ -65,10 +66,7 @@ def take_map(draft: BoardDraft) -> None:
 
 
 def _with_new_parts(draft: BoardDraft, made: BoardDraft, found: DraftState, state: DraftState) -> DraftState:
-    """Return a draft with the components that another placement file alone has, as the new recipe has them.
-
-    Of those parts, what no picture shows is not inspected.
-    """
+    """Return the draft with new components of another placement file; unseen parts are not inspected."""
     assert state.recipe is not None
     assert found.recipe is not None
     known = state.recipe["components"]
@@ -89,10 +87,7 @@ def _with_new_parts(draft: BoardDraft, made: BoardDraft, found: DraftState, stat
 
 
 def take_crops(draft: BoardDraft) -> None:
-    """Take photographs: what is there already is replaced where it lies, all else lies beside the folders of labels.
-
-    Where a person showed how the board lies and its marks are not found, the parts are cut out as it was shown.
-    """
+    """Take photographs: known ones in place, new ones beside the folders of labels, cut as a person showed."""
     there = {(crop.component, crop.name): crop.path for found in crops(draft).values() for crop in found}
     for picture in draft.pictures:
         if picture.name not in draft.state.shown:
@@ -154,11 +149,114 @@ def _learn_rest(draft: BoardDraft, store: str) -> None:
             sys.exit(status)
 
 
+# The scores of a draft's photographs
+_WANTED = WantedRate(Goal.ESCAPES, 0.0)
+_CALLED_FROM = 0.5  # what a box must reach where no file says another number
+
+
+class ExpertScores:
+    """An expert of a board with all its photographs, and those that it has not learned from."""
+
+    def __init__(self, board: rules.Rules, store: Store, id: str, pictures: Sequence[Photograph]) -> None:
+        """Ask the expert; raises CoeError if it cannot run."""
+        asked, expert = BoardExperts(board, store), board.experts[id]
+        known = {*(asked.learned_from(expert, pictures) or ()), *asked.in_references(expert, pictures)}
+        self.board, self.id, self.pictures, self.known = board, id, pictures, known
+        # Of good and of bad parts those count that it has not learned from; where there are none, all of them.
+        of_truth = [[one for one in pictures if (one.label in expert.reject) == is_bad] for is_bad in (False, True)]
+        strange = [[one for one in those if one.name not in known] for those in of_truth]
+        self.knows_all = [bool(those) and not new for those, new in zip(of_truth, strange, strict=True)]
+        self._asked = asked
+        counted = [one for those, new in zip(of_truth, strange, strict=True) for one in new or those]
+        self.outcome: ExpertCalibration = calibration.calibrate(asked.answers(id, counted), _WANTED, unproven=True)
+
+    def at(self, threshold: float) -> ExpertCalibration:
+        """Return the calibration with the threshold that is nearest to one; raises ConfigError if it has none."""
+        curve = self.outcome.curve
+        if curve is None:
+            raise ConfigError(f"expert '{self.id}' has no label with a threshold")
+        point = min(curve.points, key=lambda one: abs(one.threshold - threshold))
+        return replace(self.outcome, choice=ThresholdChoice(point, proven=False, by_label={}))
+
+    def shown(self) -> dict[str, Any]:
+        """Return the scores as JSON."""
+        curve, outcome = self.outcome.curve, self.outcome
+        if curve is None:
+            return {"expert": self.id, "points": [], "pictures": []}
+        threshold = self._threshold(curve)
+        return {
+            "expert": self.id,
+            "called_above": curve.use is Use.IGNORE_UNDER,
+            "threshold": threshold,
+            "now": _point(thresholds.point_at(outcome.answers, curve, outcome.temperature, threshold)),
+            "knows_all": dict(zip(("false_calls", "escapes"), self.knows_all, strict=True)),
+            "points": [_point(point) for point in curve.points],
+            "pictures": self._scores(curve),
+        }
+
+    def _threshold(self, curve: Curve) -> float:
+        is_above, stated = curve.use is Use.IGNORE_UNDER, dict(self.board.experts[self.id].ignore_under)
+        if not is_above:
+            stated = {key: score for step in self.board.steps_of(self.id) for key, score in step.min_scores.items()}
+        return next((stated[label] for label in curve.labels if label in stated), _CALLED_FROM if is_above else 0.0)
+
+    def _scores(self, curve: Curve) -> list[dict[str, Any]]:
+        answers = self._asked.answers(self.id, self.pictures)
+        shown = [one for one in self.pictures if one.name not in answers.failed and one.name not in answers.doubtful]
+        told = thresholds.scored(answers, curve.labels, self.outcome.temperature)
+        return [
+            {
+                "photo": one.name,
+                "good": truth not in answers.expert.reject,
+                "score": score if math.isfinite(score) else None,
+                "learned": one.name in self.known,
+            }
+            for one, (truth, score) in zip(shown, told, strict=False)
+        ]
+
+
+def _point(point: ThresholdPoint) -> dict[str, Any]:
+    return {"threshold": point.threshold, "escapes": _rate(point.escapes), "false_calls": _rate(point.false_calls)}
+
+
+def _rate(rate: Rate | None) -> Mapping[str, Any] | None:
+    if rate is None:
+        return None
+    return {"events": rate.events, "trials": rate.trials, "at_most": round(rate.upper(CONFIDENCE), 4)}
+
+
+def take_scores(draft: BoardDraft, store: str, id: str = "", threshold: str = "") -> None:
+    """Write `scores.json`: what each threshold would let pass and call, as `coe-experts calibrate` counts it.
+
+    A `threshold` of an expert `id` goes into the calibration file first, as `calibrate --write --unproven` writes it.
+    """
+    board, of_store = rules.load(str(draft.rules)), Store(Path(store))
+    of_expert = labelled.by_expert(labelled.find(draft.photos, board.experts, board.components))
+    if id:
+        chosen = ExpertScores(board, of_store, id, of_expert[id]).at(float(threshold))
+        calibration_text.change(board, [chosen]).write()
+        board = rules.load(str(draft.rules))
+    found = [ExpertScores(board, of_store, id, pictures).shown() for id, pictures in of_expert.items()]
+    write_atomically(draft.folder / SCORES, [json.dumps({"confidence": CONFIDENCE, "experts": found})])
+    print(f"{sum(len(one['pictures']) for one in found)} photographs have scores")
+
+
+_TAKERS: dict[str, Callable[..., None]] = {
+    "map": take_map,
+    "crops": take_crops,
+    "chosen": _learn_rest,
+    "scores": take_scores,
+}
+
+
 def main() -> None:
     """Take what the arguments name."""
     what, root, name, *rest = sys.argv[1:]
-    takers: dict[str, Callable[..., None]] = {"map": take_map, "crops": take_crops, "chosen": _learn_rest}
-    takers[what](BoardDraft(Path(root), name), *rest)
+    try:
+        _TAKERS[what](BoardDraft(Path(root), name), *rest)
+    except CoeError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
 
 
 if __name__ == "__main__":

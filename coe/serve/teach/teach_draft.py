@@ -8,6 +8,7 @@ A board that was begun with commands is taken from these files once. Beside them
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,20 +31,15 @@ from coe.pictures.formats import EXTENSIONS
 from coe.pictures.photographs import SPLIT
 from coe.placement import Layout, lay_out, read_places, read_recipe
 
-FOLDER = "teach"
-"""The folder of drafts in that of the service's data."""
+FOLDER = "teach"  # the folder of drafts in that of the service's data
 PLACEMENTS, BOM, BOARDS, STATE = "placements", "bom", "boards", "draft.json"
-_FORMER = "teach.json"
-"""The state of a draft of an earlier version, beside its files."""
 SCORES = "scores.json"
+FOUND, CUT, CHOSEN = "found", "cut", "chosen"  # the folders in that of a draft in which commands write
 Word = Annotated[str, Field(max_length=100)]
 
 
 class Reading(StrictModel):
-    """How a placement file reads; `read` says that a person found it right.
-
-    `units` and `bottom` go into the answers, which keep all else that is said of the file.
-    """
+    """How a placement file reads, as said in the answers; `read` says that a person found it right."""
 
     units: Word = ""
     side: Word = "top"
@@ -67,8 +63,7 @@ class DraftState(Reading):
     bounded: bool = False
     shown: dict[str, dict[str, tuple[float, float]]] = Field(default_factory=dict)
     """Where a person showed marks or parts, in pixels by name, by picture: there the board lies in that picture."""
-    notes: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """What was told of each spreadsheet as it came in, by folder: only its text is kept."""
+    notes: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # told of each spreadsheet as it came in, by folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +128,8 @@ class BoardDraft:
     def state(self) -> DraftState:
         """What was said of it; raises ConfigError for a file that somebody broke."""
         path = self.folder / STATE
-        is_former = not path.is_file()
-        path = self.folder / _FORMER if is_former else path
         try:
-            data = json.loads(path.read_bytes()) if path.is_file() else {}
-            if is_former:
-                data = {key: data[key] for key in data if key != "dialect"} | self._of_commands()
-            return of_json(data, DraftState)
+            return of_json(json.loads(path.read_bytes()) if path.is_file() else self._of_commands(), DraftState)
         except ValueError as error:
             raise ConfigError(f"{path}: not JSON: {error}; delete it, and confirm again") from None
 
@@ -220,6 +210,13 @@ class BoardDraft:
             raise ConfigError("there is no placement file yet; add it among the files")
         words = ("--placements", self.named(self.placements), "--answers", self.named(self.answers), "--yes")
         return words if self.bom is None else (*words, "--bom", self.named(self.bom))
+
+    def fresh(self, folder: str) -> str:
+        """Empty a folder for a command; return its name as commands take it."""
+        place = self.folder / folder
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        return self.named(place)
 
     def named(self, path: Path) -> str:
         """Return a path as commands that run in the folder of drafts name it."""

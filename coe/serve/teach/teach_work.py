@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,16 +27,36 @@ from coe.cli.start import Exit
 from coe.errors import ConfigError
 from coe.helpers.files import write_atomically
 from coe.helpers.strict_model import StrictModel, of_json
-from coe.serve.bounded import Bounds
 from coe.serve.teach.teach_draft import BoardDraft
 
 WORK, LOG = "work.json", "work.log"
-RESTARTED, STOPPED = -1, -2
-"""How work ended that a restart of the service, or a person, ended."""
+RESTARTED, STOPPED = -1, -2  # how work ended that a restart of the service, or a person, ended
 _LOG_BYTES = 6000
 _NICE = 10
-LOOK_S = 1.0
-"""How often it is looked what a command takes."""
+LOOK_S = 1.0  # how often it is looked what a command takes
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The bytes of memory and the seconds that a process may take, with all that it has started."""
+
+    most_bytes: int
+    most_s: float
+    _began_s: float = field(default_factory=time.monotonic)
+
+    def broken_by(self, pid: int) -> str:
+        """Return why a process must be ended; empty if it need not, or has ended."""
+        if time.monotonic() - self._began_s > self.most_s:
+            return f"it took more than {self.most_s / 3600:g} h; see `limits.child_hours`"
+        held = 0
+        with suppress(psutil.Error):
+            process = psutil.Process(pid)
+            for one in (process, *process.children(recursive=True)):
+                with suppress(psutil.Error):
+                    held += one.memory_info().rss
+        if held > self.most_bytes:
+            return f"it took more than {self.most_bytes / 2**30:.3g} GiB of memory; see `limits.child_memory`"
+        return ""
 
 
 class Work(StrictModel):
@@ -60,10 +81,8 @@ class Works:
     """The commands that run for drafts now, by the folder of the draft."""
 
     running: dict[Path, subprocess.Popen[bytes]] = field(default_factory=dict)
-    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
-    """Held while an uploaded table is read: each may take much memory."""
-    bounds: Callable[[], Bounds] = lambda: Bounds(2**40, math.inf)
-    """Those of commands that begin now."""
+    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))  # while an uploaded table is read
+    bounds: Callable[[], Bounds] = lambda: Bounds(2**40, math.inf)  # those of commands that begin now
     _changing: dict[Path, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -99,10 +118,7 @@ class Works:
         return running is not None and running.poll() is None
 
     def of(self, draft: BoardDraft) -> Work | None:
-        """Return what runs for a draft, or ran last; work that a restart of the service ended has failed.
-
-        It runs until its process has ended: before that no step can be begun.
-        """
+        """Return what runs for a draft, or ran last; work that a restart of the service ended has failed."""
         path = draft.folder / WORK
         if not path.is_file():
             return None
@@ -177,7 +193,6 @@ def run(draft: BoardDraft, bounds: Bounds) -> None:
 
 
 def _kill(command: subprocess.Popen[bytes]) -> None:
-    """End a command and what it has started."""
     with suppress(psutil.Error):
         for one in psutil.Process(command.pid).children(recursive=True):
             with suppress(psutil.Error):

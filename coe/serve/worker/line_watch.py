@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from coe.inspector.line import Line
 
 
-FACTOR = 20.0
-"""A batch hangs only once it has taken so many times the time that its costs forecast."""
+FACTOR = 20.0  # a batch hangs only once it has taken so many times the time that its costs forecast
 
 
 class LineHangs(CoeError):
@@ -51,8 +50,7 @@ class RunningBatch:
 
 @dataclass(slots=True)
 class _Executor:
-    since_s: float = 0.0
-    """When the first of its batches began: the next begins when the one before ends."""
+    since_s: float = 0.0  # when the first of its batches began: the next begins when the one before ends
     batches: deque[Batch] = field(default_factory=deque)
 
 
@@ -84,10 +82,7 @@ class LineWatch:
             self._pools, self._lost = {}, set()
 
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
-        """Note what came, went, began and ended; runs on the thread that decides.
-
-        `now` is a time of the line's clock, which its owner does not know.
-        """
+        """Note what came, went, began and ended, on the deciding thread; `now` is of the line's own clock."""
         with self._lock:
             match event:
                 case None:  # a line begins, and the line before it is gone
@@ -178,10 +173,7 @@ class LineWatch:
         return sorted(batches, key=lambda batch: -batch.age_s)
 
     def hanging(self, line: Line | None) -> Hang | None:
-        """Return a part that hangs, for which boards would wait for ever; None if none does.
-
-        `line` is the open line, or the line that is being opened.
-        """
+        """Return a part of the line, open or being opened, that hangs; None if none does."""
         found = None
         if line is not None:
             # The largest picture is read and prepared in seconds, and none waits for its turn there. Batches come last:
@@ -191,7 +183,6 @@ class LineWatch:
         return found or next(filter(None, (watch() for watch in self.further)), None)
 
     def _hanging_load(self, line: Line) -> Hang | None:
-        """Return the oldest load if no load ends."""
         with self._lock:
             pending, age_s = list(self._loads.values()), self._now_s() - self._moved_s
         if not pending:

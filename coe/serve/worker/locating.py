@@ -36,10 +36,7 @@ from coe.serve.worker.write_report import WorkerReport
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Located:
-    """The items of a whole board with its picture, from which crops are cut; it holds tens of megabytes.
-
-    `lost` is the path of the picture if its file is gone.
-    """
+    """The items of a whole board, its picture (tens of megabytes) and sites; `lost` is the path of a missing file."""
 
     items: Items
     is_registered: bool
@@ -55,10 +52,7 @@ class Located:
 
 
 def locate(whole: Whole, items: Items) -> Located:
-    """Read the picture of a board with these `items`, find the board, and say what of it can be inspected.
-
-    Raises nothing for any picture.
-    """
+    """Read the picture of a board, find the board, and say which `items` can be inspected; raises nothing."""
     lost = None if is_file(whole.path) else whole.path
     try:
         layout = whole.cut.layout
@@ -151,10 +145,7 @@ class Locating:
         self._attempt: _Attempt | None = None
 
     def look_at(self, board: Board, items_of: Callable[[Board], Items]) -> bool:
-        """Begin to locate a whole board, unless another is being located; return whether nothing is left to locate.
-
-        The attempt is counted before, because a picture may end the process. Raises DatabaseError.
-        """
+        """Begin to locate a board unless another is; return whether nothing is left. Counted first. DatabaseError."""
         attempt = self._attempt
         if board.request.get("whole") is None:
             return True

@@ -28,13 +28,10 @@ from coe.serve.worker.line_watch import LineWatch
 if TYPE_CHECKING:
     from coe.inspector.line import Line
 
-RECIPES = "recipes"
-"""The folder of board files, written from the recipes in the database."""
+RECIPES = "recipes"  # the folder of board files, written from the recipes in the database
 
-OpenLine = Callable[[Sequence[AskedBoard]], "Line"]
-"""Opens a line for board files, each with its parts list, which may be empty."""
-Adjust = Callable[["LineOptions"], "LineOptions"]
-"""Changes what a line is opened with: a benchmark adds a watcher, or another device."""
+OpenLine = Callable[[Sequence[AskedBoard]], "Line"]  # for board files, each with its parts list, if any
+Adjust = Callable[["LineOptions"], "LineOptions"]  # changes what a line is opened with, for a benchmark
 
 
 @dataclass(frozen=True, slots=True, eq=False)

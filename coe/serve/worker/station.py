@@ -19,47 +19,23 @@ from coe.core import Failure, FailureKind
 from coe.serve import failpoints
 from coe.serve.clock import CLOCKS, Clocks
 from coe.serve.credentials import place_of
-from coe.serve.database import (
-    audit,
-    board_rows,
-    decisions,
-    event_log,
-    fault_log,
-    recipe_versions,
-    row_types,
-    states,
-    views,
-)
+from coe.serve.database import audit, board_rows, event_log, fault_log, recipe_versions, row_types, states, views
 from coe.serve.database.connecting import Database, DatabaseError
 from coe.serve.database.tables import Activation, Board, NewFault, Recipe
 from coe.serve.enums import ActivationState, EventKind, FaultKind, Intake, LineState, Process
 from coe.serve.picture_folder import Pictures
 from coe.serve.service_config import ServeConfig
+from coe.serve.worker import verdicts
 from coe.serve.worker.line_watch import LineWatch
 from coe.serve.worker.locating import Feeder, Locating
 from coe.serve.worker.product import Adjust, Changed, OpenLine, Product, Products, line_opener
-from coe.serve.worker.verdicts import (
-    UNSEEN_BY_LINE,
-    BoardRun,
-    Items,
-    Queue,
-    Queued,
-    amendment_of,
-    decision_of,
-    is_lost_image,
-    items_of,
-    must_wait,
-)
+from coe.serve.worker.verdicts import BoardRun, Items, Queue, Queued
 from coe.serve.worker.write_report import WorkerReport
 
-LOOK_S = 0.25
-"""How often the loop takes in what others have written."""
-GLANCE_S = 0.05
-"""How often it asks for the newest event while it can begin a board; if there is one, it takes in all at once."""
-RETRY_S = 0.2
-"""How long the loop waits before it asks a database again that did not answer."""
-MAX_ATTEMPTS = 5
-"""After so many attempts that ended with the worker, a board is decided without findings."""
+LOOK_S = 0.25  # how often the loop takes in what others have written
+GLANCE_S = 0.05  # how often it asks for the newest event while it can begin a board
+RETRY_S = 0.2  # how long the loop waits before it asks a database again that did not answer
+MAX_ATTEMPTS = 5  # after so many attempts that ended with the worker, a board is decided without findings
 
 
 class Station:
@@ -110,10 +86,7 @@ class Station:
         self.is_ending = True
 
     def run(self, turn: Callable[[], object] = bool, drain: Callable[[], object] = bool) -> None:
-        """Decide boards until `end`; then finish begun boards, for `drain_s` at most, and close.
-
-        `turn` is called in each round, `drain` once, when the end begins. Raises LineHangs.
-        """
+        """Decide boards until `end`, calling `turn` each round; then `drain`, finish begun boards, close. LineHangs."""
         ends_s = math.inf
         while not (self.is_ending and (self.is_idle or self._clocks.now_s() >= ends_s)):
             if self.is_ending and ends_s == math.inf:
@@ -143,7 +116,6 @@ class Station:
             self._report.say(LineState.DOWN)
 
     def _work(self) -> bool:
-        """Do a round of work; return whether there is more to do at once."""
         if not self._has_begun:
             self._report.say(LineState.STARTING)
             self._has_begun = True
@@ -178,7 +150,6 @@ class Station:
         return is_news
 
     def _look(self) -> None:
-        """Take in from the database what others have written."""
         with self._database.reading() as connection:
             self._seen_event = event_log.newest_id(connection)
             self._queue.look(connection, self._clocks.now_us(), self._clocks.now_s())
@@ -200,14 +171,14 @@ class Station:
         for found in self._feeder.found():
             if self._runs.get(found.run.board.id) is not found.run:
                 continue  # of an attempt that was given up
-            if found.result.failure is not None and found.result.failure.kind in UNSEEN_BY_LINE:
+            if found.result.failure is not None and found.result.failure.kind in verdicts.UNSEEN_BY_LINE:
                 self._broken = found.result.failure.reason
                 continue
             failpoints.reached(failpoints.Failpoint.FOUND)
             found.run.take(found.item.refdes, found.result, found.at_s)
             self._report.image_done()
             image, board_id = found.item.image, found.run.board.id
-            if is_lost_image(found.result, image):
+            if verdicts.is_lost_image(found.result, image):
                 self._report.picture_gone(board_id, f"{found.item.refdes} on board {board_id}", image)
 
     def _give_up(self, reason: str) -> None:
@@ -235,9 +206,9 @@ class Station:
             self._decide_unseen(queued.board, None)
 
     def _write_decision(self, run: BoardRun, failure: Failure | None = None) -> None:
-        decision = decision_of(run, self._clocks.now_us(), failure)
+        decision = verdicts.decision_of(run, self._clocks.now_us(), failure)
         with self._database.writing() as connection:
-            written = decisions.write(connection, decision, self._rules)
+            written = board_rows.decide(connection, decision, self._rules)
             self._intake = states.intake(connection)  # a stop rule may hold the line
             failpoints.reached(failpoints.Failpoint.DECIDING)
         failpoints.reached(failpoints.Failpoint.DECIDED)
@@ -248,12 +219,11 @@ class Station:
 
     def _amend(self, run: BoardRun) -> None:
         with self._database.writing() as connection:
-            decisions.amend(connection, amendment_of(run, self._clocks.now_us()), self._rules)
+            board_rows.amend(connection, verdicts.amendment_of(run, self._clocks.now_us()), self._rules)
             failpoints.reached(failpoints.Failpoint.AMENDED)
         run.late.clear()
 
     def _decide_unseen(self, board: Board, failure: Failure | None) -> None:
-        """Decide a board that nobody has looked at: each component is REVIEW."""
         self._write_decision(BoardRun(board, self._items(board)), failure)
         self._leave(board)
 
@@ -275,7 +245,7 @@ class Station:
             self._decide_unseen(board, Failure(FailureKind.LINE, reason))
             return True
         under_way = [run.board for run in self._runs.values()]
-        is_ready = not must_wait(board, under_way) and self._locating.look_at(board, self._items)
+        is_ready = not verdicts.must_wait(board, under_way) and self._locating.look_at(board, self._items)
         if not is_ready or self._changeover.is_holding_up or not self._feeder.is_idle:
             return False
         product = self._changeover.product_for(board.recipe_id)
@@ -307,16 +277,12 @@ class Station:
         with self._database.reading() as connection:
             content = recipe_versions.get(connection, board.recipe_id).content
             there = views.of_board(connection, board.key)
-        return items_of(board, content, there, self._pictures)
+        return verdicts.items_of(board, content, there, self._pictures)
 
 
 # Which recipes are on the line. All active versions, and each version of which boards wait, together
-
-
-REFUSED_S = 30.0
-"""How long a recipe that could not be opened is left alone before the next attempt."""
-STAYS_S = 60.0
-"""How long a version that is not active stays on the line after its last board: a feeder may name it again."""
+REFUSED_S = 30.0  # how long a recipe that could not be opened is left alone before the next attempt
+STAYS_S = 60.0  # how long a version that is not active stays on the line after its last board
 _KINDS = (FaultKind.INSPECTOR_FAILED, FaultKind.RECIPE_REFUSED)
 
 
@@ -360,10 +326,7 @@ class Changeover:
         self._needed_s = lately | dict.fromkeys(needed, now_s)
 
     def step(self, now_s: float, *, is_between: bool, is_free: bool) -> None:
-        """Go on as far as possible; raises DatabaseError.
-
-        `is_between` says that no board is being handed in, `is_free` that none is under way.
-        """
+        """Go on as far as possible between boards (`is_between`), or with none under way (`is_free`). DatabaseError."""
         self._ended = self._ended or self._products.finished()
         if self._ended is not None:
             self._conclude(self._ended, now_s)
@@ -441,10 +404,7 @@ class Changeover:
     def _clear_faults(
         self, connection: Connection, opened: Collection[int], activated: int | None, refused: Collection[int]
     ) -> None:
-        """Clear the faults of versions that were opened, and of the versions whose place an activated one has taken.
-
-        They may be open from before this process was started.
-        """
+        """Clear the faults of opened versions, and of those that an activated one replaces, also older ones."""
         name = None if activated is None else self._recipes[activated].name
         mended, still = {self._about(id) for id in opened}, {self._about(id) for id in refused}
         for fault in fault_log.open_faults(connection):

@@ -17,15 +17,13 @@ from sqlalchemy import Connection
 
 from coe.board.router import Router
 from coe.board.steps import Step
-from coe.core import Failure, FailureKind, Finding, Result, Verdict, decided, deciding, worst
+from coe.core import Failure, FailureKind, Finding, Result, Verdict, decided, worst
 from coe.errors import ConfigError, RulesError, sentence_of
 from coe.placement import serial_of
-from coe.serve.clock import SECOND_US, hour_of
+from coe.serve.clock import SECOND_US
 from coe.serve.database import board_rows
-from coe.serve.database.decisions import Amendment, Decision
-from coe.serve.database.findings import GoodComponent
-from coe.serve.database.hourly import together
-from coe.serve.database.tables import Board, NewCall, Tally, View
+from coe.serve.database.board_rows import Amendment, Decision, GoodComponent
+from coe.serve.database.tables import Board, NewCall, View
 from coe.serve.enums import CallReason
 from coe.serve.picture_folder import Pictures
 from coe.serve.recipe_content import RecipeContent, WholeBoard
@@ -34,11 +32,7 @@ from coe.serve.request import BoardRequest
 if TYPE_CHECKING:
     from coe.serve.worker.product import Product
 
-# The components of a board and their pictures. Every component that is to be judged is named here, once
-
-
-NOWHERE: Mapping[str, Any] = {"polygon": []}
-"""The place of a component in the picture of a whole board as long as nobody knows where it lies."""
+NOWHERE: Mapping[str, Any] = {"polygon": []}  # of a component in a whole board, as long as nobody knows where it lies
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +54,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A component, or a whole unit of a panel without a `component`, that no expert can look at; it is REVIEW.
-
-    `reason` and `detail` say why; `view_id` and `place` are as those of an `Item`, None without a picture.
-    """
+    """A component, or a whole unit, that no expert can look at: REVIEW, for a reason; with view and place if any."""
 
     refdes: str
     component: str
@@ -91,10 +82,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """What a board consists of. `reason` says why the whole board must be reviewed, as when it cannot be located.
-
-    `whole` is the picture in which the items are still to be located; None if there is none, or if they are.
-    """
+    """What a board consists of, why all of it is in doubt, and the picture in which items are still to be located."""
 
     seen: Sequence[Item]
     unseen: Sequence[Unseen]
@@ -163,29 +151,22 @@ def skipped(unit: str, why: str, view_id: int, place: Any = NOWHERE) -> Unseen:
     return Unseen(unit, "", CallReason.SKIPPED, f"unit '{unit}' is skipped: {why}", view_id, place)
 
 
-UNSEEN_BY_LINE = (FailureKind.LINE, FailureKind.STOPPED)
-"""Failures of the line itself: nobody has looked at the image, so it has no result."""
+UNSEEN_BY_LINE = (FailureKind.LINE, FailureKind.STOPPED)  # of the line itself: nobody has looked at the image
 _LATE = "there was no finding when the board was due"
 
 
 @dataclass(slots=True, eq=False)
 class BoardRun:
-    """A board under inspection; `due_s` is on the monotonic clock, and infinity without a due time.
-
-    `product` is the recipe on the line that it is inspected by; None for a board that nobody looks at.
-    """
+    """A board under inspection by `product` (None: nobody looks); `due_s` is monotonic, infinity without due time."""
 
     board: Board
     items: Items
     due_s: float = math.inf
     product: Product | None = None
     is_decided: bool = False
-    results: dict[str, Result] = field(default_factory=dict)
-    """By refdes, those that came in time."""
-    afterwards: dict[str, Result] = field(default_factory=dict)
-    """Results that came after the due time, or after the decision: they may raise its severity, and are never OK."""
-    late: list[Result] = field(default_factory=list)
-    """Those of them that are not written yet."""
+    results: dict[str, Result] = field(default_factory=dict)  # by refdes, those that came in time
+    afterwards: dict[str, Result] = field(default_factory=dict)  # after due time or decision: never OK
+    late: list[Result] = field(default_factory=list)  # those of them that are not written yet
 
     @property
     def waiting(self) -> list[Item]:
@@ -213,13 +194,9 @@ class BoardRun:
 
 
 def decision_of(run: BoardRun, now_us: int, failure: Failure | None = None) -> Decision:
-    """Decide a board by what is known now: components without a result are REVIEW.
-
-    They are late, or `failure` says why they were not inspected.
-    """
+    """Decide a board by what is known now: components without a result are late, or have a `failure`; REVIEW."""
     calls: list[NewCall] = []
     good: list[GoodComponent] = []
-    tallies: list[Tally] = []
     for item in run.items.seen:
         result = run.results.get(item.refdes)
         if result is None:
@@ -230,8 +207,6 @@ def decision_of(run: BoardRun, now_us: int, failure: Failure | None = None) -> D
             good.append(GoodComponent(item.refdes, item.component, item.view_id, item.place, rows))
         else:
             calls.append(_called(run, item, result))
-        if result is not None:
-            tallies += _tallies(run, item, result, now_us)
     calls += [_review(part, part.reason, part.detail) for part in run.items.unseen]
     verdict = worst([call.verdict for call in calls])
     if verdict is Verdict.OK and (run.items.reason or not run.items.number):
@@ -243,7 +218,6 @@ def decision_of(run: BoardRun, now_us: int, failure: Failure | None = None) -> D
         late=any(call.late for call in calls),
         calls=calls,
         good=good,
-        tallies=together(tallies),
         reason=run.items.reason,
     )
 
@@ -252,13 +226,11 @@ def amendment_of(run: BoardRun, now_us: int) -> Amendment:
     """Return what late results add to a decided board: those that are worse than REVIEW may raise its severity."""
     by_refdes = {item.refdes: item for item in run.items.seen}
     raised: list[NewCall] = []
-    tallies: list[Tally] = []
     for result in run.late:
         item = by_refdes[result.request.refdes]
-        tallies += _tallies(run, item, result, now_us)
         if result.verdict is Verdict.NG:
             raised.append(_called(run, item, result))
-    return Amendment(run.board.id, now_us, raised, together(tallies))
+    return Amendment(run.board.id, now_us, raised)
 
 
 def culprit(router: Router, component: str, findings: Sequence[Finding]) -> Finding | None:
@@ -286,7 +258,6 @@ def _severity(router: Router, step: Step, finding: Finding) -> int:
 
 
 def _called(run: BoardRun, item: Item, result: Result) -> NewCall:
-    """Return the call of a component that is not OK, or that failed."""
     finding = culprit(run.product.router, item.component, result.findings) if run.product else None
     score = finding.score if finding and math.isfinite(finding.score) else None
     return _call_of(
@@ -303,21 +274,12 @@ def _called(run: BoardRun, item: Item, result: Result) -> NewCall:
 
 
 def _review(part: Item | Unseen, reason: CallReason, detail: str) -> NewCall:
-    """Return the call of a component that no expert has judged."""
     return _call_of(part, Verdict.REVIEW, reason, detail=detail, late=reason is CallReason.LATE)
 
 
 def _call_of(part: Item | Unseen, verdict: Verdict, reason: CallReason, **more: Any) -> NewCall:
     where: dict[str, Any] = {"view_id": part.view_id, "place": part.place}
     return NewCall(part.refdes, part.component, verdict, reason, **where, **more)
-
-
-def _tallies(run: BoardRun, item: Item, result: Result, now_us: int) -> Iterator[Tally]:
-    called = int(result.verdict is not Verdict.OK)
-    for finding in deciding(result.findings):
-        score = finding.score if math.isfinite(finding.score) else 0.0
-        key = (hour_of(now_us), run.board.recipe_id, item.component, finding.expert, finding.label)
-        yield Tally(*key, 1, called, score)
 
 
 def is_lost_image(result: Result, image: Path | None) -> bool:
@@ -336,10 +298,7 @@ def is_file(path: Path) -> bool:
 
 
 # The boards that wait for the worker, in the order of their acceptance
-
-
-ALONE_FROM = 2
-"""After so many attempts that ended with the worker, a board is inspected alone, so that it takes no other down."""
+ALONE_FROM = 2  # after so many attempts that ended with the worker, a board is inspected alone
 _TOGETHER = 500
 
 
@@ -406,10 +365,7 @@ def must_wait(board: Board, under_way: Sequence[Board]) -> bool:
 
 
 def due_s(board: Board, now_us: int, now_s: float) -> float:
-    """Return when a board is due on the monotonic clock.
-
-    A clock that was set back must not give a board more time than it had at first.
-    """
+    """Return when a board is due on the monotonic clock; a clock set back gives it no more time than it had."""
     if board.due_us is None:
         return math.inf
     left_us = min(board.due_us - now_us, board.due_us - board.accepted_us)

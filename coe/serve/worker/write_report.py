@@ -1,7 +1,4 @@
-"""What the worker tells of itself: its state, its faults, boards in danger, signs of life.
-
-A fault stays in memory until it is written. Only `worked` and `say` use the database.
-"""
+"""What the worker tells of itself: state, faults, boards in danger, signs of life. Only `worked` and `say` write."""
 
 from __future__ import annotations
 
@@ -26,20 +23,13 @@ if TYPE_CHECKING:
     from coe.serve.worker.product import Products
 
 
-BEAT_S = 1.0
-"""How often the worker gives a sign of life."""
-EXPERTS_S = 10.0
-"""How often it says which experts are in memory: for hundreds of experts that is much to write."""
-QUIET_S = 2.0
-"""How long no board must be under way until the line says that it waits: between two boards it only breathes."""
-JUMP_S = 2.0
-"""A wall clock that differs by more from the monotonic clock than before has jumped."""
-NAMED_TOGETHER = 50
-"""How many waiting boards in danger a sign of life names at most: each costs a while of the lock for writing."""
-SHORTEN_S = 300.0
-"""How often the database's log is cut."""
-MEMORY = 200.0
-"""After about so many images the estimate of the line's speed has forgotten what was before."""
+BEAT_S = 1.0  # how often the worker gives a sign of life
+EXPERTS_S = 10.0  # how often it says which experts are in memory: for hundreds of experts that is much to write
+QUIET_S = 2.0  # how long no board must be under way until the line says that it waits
+JUMP_S = 2.0  # a wall clock that differs by more from the monotonic clock than before has jumped
+NAMED_TOGETHER = 50  # waiting boards in danger are named in one sign of life at most: each costs a lock
+SHORTEN_S = 300.0  # how often the database's log is cut
+MEMORY = 200.0  # after about so many images the estimate of the line's speed has forgotten what was before
 
 
 @dataclass(slots=True)
@@ -109,10 +99,7 @@ class WorkerReport:
             self._faults.append(NewFault(Process.WORKER, self._database_fault, str(error)))
 
     def worked(self, runs: Mapping[int, BoardRun], queue: Queue, state: LineState, products: Products) -> None:
-        """Write what is new after a round of work.
-
-        Raises DatabaseError, and LineHangs, once its fault is written, if a part of the line hangs.
-        """
+        """Write what is new after a round; raises DatabaseError, and LineHangs once that fault is written."""
         now_s = self._now_s()
         self._measure(now_s, bool(runs))
         self._check_clock()
@@ -157,7 +144,6 @@ class WorkerReport:
         self._state = state
 
     def _measure(self, now_s: float, is_busy: bool) -> None:
-        """Take in how long the images took that were finished since the last round."""
         if self._was_busy and self._images:
             self._speed.took(now_s - self._worked_s, self._images)
             self._images = 0

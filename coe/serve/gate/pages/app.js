@@ -112,7 +112,7 @@ document.getElementById("sign-in")?.addEventListener("submit", (event) => {
   });
 });
 
-// A form as the body of a request. `data-key` says where a field goes: the keys one by one, `{name}` is that of a field.
+// A form as the body of a request; `data-key` is the key of a field.
 document.querySelectorAll("form[data-json]").forEach((form) => form.addEventListener("submit", (event) => {
   event.preventDefault();
   once(form, () => submit(form));
@@ -121,12 +121,7 @@ document.querySelectorAll("form[data-json]").forEach((form) => form.addEventList
 async function submit(form) {
   const body = {};
   for (const field of form.querySelectorAll("[data-key]")) {
-    if (field.type === "checkbox" ? !field.checked : field.value === "") continue;
-    const keys = field.dataset.key.split(" ").map((key) => form.elements[key.slice(1, -1)]?.value ?? key), last = keys.pop();
-    const value = field.type === "checkbox" || (field.type === "number" ? Number(field.value) : field.value);
-    let at = body;
-    for (const key of keys) at = at[key] ??= last === "[]" ? [] : {};
-    if (last === "[]") at.push(value); else at[last] = value;
+    if (field.value !== "") body[field.dataset.key] = field.type === "number" ? Number(field.value) : field.value;
   }
   if (await send("POST", form.dataset.json, body)) { forgetTyped(draftOf(form)); await reload(); }
 }
@@ -140,19 +135,6 @@ used?.blur();
 document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 // On a small screen the results come first, and what narrows them is folded.
 if (matchMedia("(min-width: 701px)").matches) document.querySelectorAll(".fold").forEach((fold) => { fold.open = true; fold.firstElementChild.hidden = true; });
-
-// What a field offers depends on another field: the group of its value, and no other.
-document.querySelectorAll("select[data-of]").forEach((field) => {
-  const other = field.form.elements[field.dataset.of];
-  const offer = () => {
-    for (const group of field.querySelectorAll("optgroup")) group.hidden = group.disabled = group.dataset.when !== other.value;
-    const first = field.querySelector(":scope > option, optgroup:not(:disabled) > option");
-    if (first && field.selectedOptions[0]?.parentElement.disabled) first.selected = true;
-    field.dispatchEvent(new Event("change"));
-  };
-  other.addEventListener("change", offer);
-  offer();
-});
 
 // How a file reads is sent at once, and what is seen is what counts.
 document.querySelectorAll("main form:not([action], #sign-in, #reading)").forEach((form) => keepTyped(draftOf(form), ...form.querySelectorAll("input, select")));
@@ -224,10 +206,10 @@ if (live) {
   // What lies under a finger stays until the finger is gone, or its tap would lead nowhere.
   let lifted = Promise.resolve();
   live.addEventListener("pointerdown", () => { lifted = new Promise((then) => ["pointerup", "pointercancel"].forEach((kind) => addEventListener(kind, () => setTimeout(then, 50), { once: true }))); });
-  // A screen on the wall must not show for ever what was once so.
+  // A screen on the wall must not show an old state as if it were new.
   const outdated = () => {
     if (live.querySelector("#outdated")) return;
-    live.insertAdjacentHTML("afterbegin", `<p class="banner ng" id="outdated" role="alert"><b>No news since ${live.querySelector("#drawn").textContent}</b> <span>What stands below was so then.</span></p>`);
+    live.insertAdjacentHTML("afterbegin", `<p class="banner ng" id="outdated" role="alert"><b>No update since ${live.querySelector("#drawn").textContent}</b> <span>This page shows the state at that time.</span></p>`);
   };
   // What has the focus keeps it: its link or its button is found again in what is new.
   const redraw = (html) => {

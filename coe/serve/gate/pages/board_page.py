@@ -18,16 +18,15 @@ from starlette.datastructures import URL
 from starlette.responses import RedirectResponse, Response
 
 from coe.core import Verdict
-from coe.serve import board_units
-from coe.serve.database import board_rows, call_rows, findings, recipe_versions, repairs, verifications
+from coe.serve import request
+from coe.serve.database import board_rows, call_rows, recipe_versions, repairs, verifications
 from coe.serve.database import views as pictures
 from coe.serve.database.tables import Board, Call, Repair, Verification
 from coe.serve.enums import BoardState, RepairOutcome
-from coe.serve.gate.board_routes import board_named
+from coe.serve.gate.board_routes import BoardsQuery, FoundBoards, board_named, search
 from coe.serve.gate.call_routes import picture_of
 from coe.serve.gate.operations import DIGITS, READ, VERIFY, Visit
 from coe.serve.gate.pages.rendering import PageRouter, Shown, page
-from coe.serve.gate.search_routes import BoardsQuery, FoundBoards, search
 
 router = PageRouter()
 _LISTED = 50
@@ -65,11 +64,11 @@ def board(visit: Visit, connection: Connection) -> Shown:
         "history": _history(inspected, {call.id: call for call in of_board}, words, fixes),
         "repairs": {word.call_id: word for word in fixes},
         "recipe": recipe,
-        "units": board_units.views_of(inspected, recipe, of_board),
+        "units": request.views_of(inspected, recipe, of_board),
         "calls": of_board,
         "good": [
             part
-            for part in findings.unpack(board_rows.findings_of(connection, inspected.id))
+            for part in board_rows.unpack(board_rows.findings_of(connection, inspected.id))
             if part.refdes not in names
         ],
         **pictures_of(connection, inspected, of_board),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from coe import config
-from coe.serve.clock import SECOND_US, iso
+from coe.serve.clock import DAY_US, SECOND_US, LocalTime, iso
 from coe.serve.database import call_rows
 from coe.serve.database.tables import Key
 from coe.serve.enums import Role
@@ -22,9 +24,9 @@ from coe.serve.gate import access
 from coe.serve.gate.gate_state import Gate
 from coe.serve.gate.operations import ENGINEER, READ, VERIFY, OperationRouter, Visit
 from coe.serve.gate.problems import RETRY_S, Problem
+from coe.serve.statistics import Chart
 
-Shown = Mapping[str, Any]
-"""What a template draws, by the names that it uses."""
+Shown = Mapping[str, Any]  # what a template draws, by the names that it uses
 _R = TypeVar("_R", bound=Callable[[Visit, Connection], Shown])
 _FOLDER = Path(__file__).parent
 _KINDS = {".svg": "image/svg+xml", ".css": "text/css", ".js": "text/javascript"}
@@ -144,3 +146,93 @@ def ago(moment_us: int, now_us: int) -> str:
         if seconds >= length:
             return f"{seconds // length} {word} ago"
     return f"{seconds} s ago"
+
+
+# Charts
+WIDTH, HEIGHT = 720, 220  # the size of a chart in its own units
+LEFT, RIGHT, TOP, BOTTOM = 64, 12, 12, 28
+_TICKS_X, _TICKS_Y = 6, 4
+_MOST_DOTS = 100  # with more points than this, dots would hide the line, so only points outside their limits have a dot
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A mark of an axis."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A point of a chart, with the text that is shown when somebody points at it."""
+
+    x: float
+    y: float
+    text: str
+    signals: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A control chart: paths of the line and the limits, dots, and the marks of both axes."""
+
+    line: str
+    lower: str
+    upper: str
+    mean: float
+    dots: tuple[Dot, ...]
+    across: tuple[Tick, ...]
+    up: tuple[Tick, ...]
+
+
+def draw(chart: Chart, local: LocalTime) -> Drawing | None:
+    """Return a control chart in millionths over local time; None without points."""
+    points = chart.points
+    if not points:
+        return None
+    heights = [1e6 * height for point in points for height in (point.value, point.lower, point.upper)]
+    low, high = _range(min(heights), max(heights))
+    first, last = points[0].at_us, points[-1].at_us
+
+    def x(at_us: int) -> float:
+        share = (at_us - first) / (last - first) if last > first else 0.5
+        return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
+
+    def y(value: float) -> float:
+        return round(TOP + (high - value * 1e6) / (high - low) * (HEIGHT - TOP - BOTTOM), 1)
+
+    def path(values: Sequence[float]) -> str:
+        return "M" + "L".join(f"{x(point.at_us)} {y(value)}" for point, value in zip(points, values, strict=True))
+
+    dots = tuple(
+        Dot(x(one.at_us), y(one.value), f"{local.at(one.at_us):%d %b %H:%M}: {1e6 * one.value:,.4g} ppm", one.signals)
+        for one in points
+        if one.signals or len(points) <= _MOST_DOTS
+    )
+    step = -(-len(points) // _TICKS_X)
+    form = "%d %b" if last - first > 3 * DAY_US else "%H:%M"
+    return Drawing(
+        line=path([point.value for point in points]),
+        lower=path([point.lower for point in points]),
+        upper=path([point.upper for point in points]),
+        mean=y(chart.mean),
+        dots=dots,
+        across=tuple(Tick(x(one.at_us), f"{local.at(one.at_us):{form}}") for one in points[::step]),
+        up=tuple(Tick(y(value / 1e6), f"{value:,.6g}") for value in _steps(low, high)),
+    )
+
+
+def _range(low: float, high: float) -> tuple[float, float]:
+    """Return a range that holds the values with some room; one that begins at 0 if they are not far from it."""
+    if low < 0.6 * high:
+        low = min(0.0, low)
+    room = 0.08 * (high - low) or abs(high) * 0.05 or 1.0
+    return (low - room if low else 0.0), high + room
+
+
+def _steps(low: float, high: float) -> list[float]:
+    rough = (high - low) / _TICKS_Y
+    size: float = 10.0 ** math.floor(math.log10(rough))
+    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
+    return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]

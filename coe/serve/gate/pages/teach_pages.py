@@ -18,11 +18,10 @@ from coe.serve.gate.operations import ENGINEER, Visit
 from coe.serve.gate.pages.rendering import PageRouter, Shown, page
 from coe.serve.gate.problems import not_found
 from coe.serve.gate.teach_routes import draft_of
-from coe.serve.teach import board_map, teach_work, undo_stack
-from coe.serve.teach.crop_gallery import crops
+from coe.serve.teach import board_map, teach_steps, teach_work
 from coe.serve.teach.package_table import rows_of
 from coe.serve.teach.teach_draft import FOLDER, SCORES, BoardDraft, drafts
-from coe.serve.teach.teach_steps import TeachStep, current, missing, states
+from coe.serve.teach.teach_steps import TeachStep, crops, current, missing, states
 
 router = PageRouter()
 _FEW, _MANY = 6, 20
@@ -67,7 +66,7 @@ def _shown(visit: Visit, draft: BoardDraft, step: TeachStep) -> Shown:
         "draft": draft,
         "step": step,
         "steps": [],
-        "undo": undo_stack.last(draft),
+        "undo": teach_steps.last_step(draft),
         "work": work,
         "log": teach_work.log_of(draft) if work is not None else "",
         "fault": "",
