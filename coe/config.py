@@ -158,7 +158,7 @@ def image_pixels() -> int:
         return MAX_IMAGE_PIXELS
     if not re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,6})?", text) or float(text) <= 0:
         raise ConfigError(
-            f"${MEGAPIXELS_VARIABLE}: '{shortened(text, 40)}' is no number of megapixels; write it like 250"
+            f"${MEGAPIXELS_VARIABLE}: '{shortened(text, 40)}' is not a number of megapixels; write it like 250"
         )
     return round(float(text) * 1e6)
 
@@ -168,7 +168,7 @@ def kept_versions() -> int:
     text = os.environ.get(KEPT_VERSIONS_VARIABLE, "")
     if not re.fullmatch(r"[0-9]{0,6}", text):
         raise ConfigError(
-            f"${KEPT_VERSIONS_VARIABLE}: '{shortened(text, 40)}' is no number of versions; write it like 5"
+            f"${KEPT_VERSIONS_VARIABLE}: '{shortened(text, 40)}' is not a number of versions; write it like 5"
         )
     return int(text) if text else KEPT_VERSIONS
 
@@ -185,7 +185,7 @@ def read_timeout_s() -> float:
     """Return how many seconds a piece of a picture is waited for; raises ConfigError for a time that is none."""
     text = os.environ.get(READ_TIMEOUT_VARIABLE, "")
     if text and not (seconds := parse_seconds(text)):
-        raise ConfigError(f"${READ_TIMEOUT_VARIABLE}: '{text[:40]}' is no time at all; give one above 0, like 30s")
+        raise ConfigError(f"${READ_TIMEOUT_VARIABLE}: '{text[:40]}' is not above 0; give a time, like 30s")
     return seconds if text else READ_TIMEOUT_S
 
 
@@ -203,7 +203,7 @@ def parse_bytes(text: str) -> int:
     if amount > MAX_BYTES:
         raise ConfigError(f"'{shortened(text, 40)}' is more memory than there is; write it like 1.5GiB")
     if amount <= 0:
-        raise ConfigError(f"'{text}' is no memory at all; give an amount above 0, like 1.5GiB")
+        raise ConfigError(f"'{text}' is not above 0; give an amount of memory, like 1.5GiB")
     return amount
 
 

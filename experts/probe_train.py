@@ -169,7 +169,7 @@ def _refuse_same(taken: TakenPictures, expert: Expert) -> None:
             if label != other and digests <= theirs:
                 raise ConfigError(
                     f"expert '{expert.id}': all pictures of '{label}' stand under '{other}' as well, so nothing tells "
-                    "the two apart; take them out of the folder in which they are wrong"
+                    "the two apart; remove them from the folder in which they are wrong"
                 )
 
 

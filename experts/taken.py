@@ -100,7 +100,7 @@ class TakenPictures:
         if across := [group for group in several if len({p.part for p in group}) > 1]:
             yield (
                 f"identical pictures stand in two parts of the data, {self._told(across)}; what is held out and was "
-                "learned as well is left out of the held-out figures: take it out of one of them"
+                "learned as well is left out of the held-out figures: remove it from one of them"
             )
         seen = [(p, p.look) for p in self.pictures if p.look is not None]
         yield from alike.remarks(

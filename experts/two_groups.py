@@ -36,7 +36,7 @@ def remarks(names: Sequence[str], looks: NDArray[np.floating], two_ways: str) ->
     named = list_few(sorted((names[place] for place in group), key=natural), _SHOWN)
     return [
         f"{named} look like each other and unlike the other {len(names) - len(group)} good pictures: if they "
-        "show another part, take them out, for it counts as good now; if good parts look in two ways, as those of two "
+        "show another part, remove them, for it counts as good now; if good parts look in two ways, as those of two "
         f"suppliers do, {two_ways}"
     ]
 

@@ -87,7 +87,7 @@ def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings
     findings.refuse(source)
     boxes = [box for picture in index.pictures for box in picture.boxes]
     if boxes and max(max(box.right, box.bottom) for box in boxes) <= 1:
-        raise ConfigError(f"{source}: no box is larger than a pixel, as if they were shares; export them in pixels")
+        raise ConfigError(f"{source}: no box is larger than a pixel, so they may be shares; export them in pixels")
     if not boxes:
         told = "".join(f"; {count} {note}" for note, count in findings.notes.items())
         raise ConfigError(f"{source}: there is no box in {len(index.pictures)} pictures; nothing to learn{told}")
@@ -107,7 +107,7 @@ def _content(path: Path, findings: Findings) -> xml.Element | dict[str, Any] | N
         content = json.loads(raw) if start in (b"{", b"[") else None
     except (OSError, ValueError, LookupError, RecursionError, xml.ParseError) as error:
         if path.suffix.lower() in (".xml", ".json", ""):
-            findings.fault("a file cannot be read; export it again, or take it out", f"{path} ({first_line(error)})")
+            findings.fault("a file cannot be read; export it again, or remove it", f"{path} ({first_line(error)})")
         return None
     is_coco = isinstance(content, dict) and all(isinstance(content.get(key), list) for key in ("images", "annotations"))
     return content if is_coco else None

@@ -114,7 +114,7 @@ def label_fault(labels: Sequence[object]) -> str | None:
         if label == NOTHING:
             return f"'{NOTHING}' is reserved for a detector that sees nothing"
         if composed(label) in map(composed, map(str, labels[:index])):
-            return f"label '{label}' stands twice"
+            return f"label '{label}' occurs twice"
     return None
 
 
@@ -125,7 +125,7 @@ def references_fault(names: Sequence[str] | None) -> str:
     if not names:
         return "its list of references is empty; name a reference, or leave `reference:` out"
     if GIVEN in names:
-        return f"`{GIVEN}` stands alone: a picture brings its one reference; take it out of the list"
+        return f"`{GIVEN}` stands alone: a picture brings its one reference; remove it from the list"
     if twice := sorted({name for name in names if names.count(name) > 1}):
         return f"its list of references names {', '.join(twice)} twice; write each name once"
     return ""

@@ -92,7 +92,7 @@ def content(board: Path) -> bytes | None:
     """
     path, beside = path_for(board), board.with_name(board.stem + _SUFFIX)
     if os.path.lexists(beside) and beside.resolve() != path.resolve():
-        raise RulesError(f"{beside}: {board.name} is a link, and its calibration lies beside the file itself: {path}")
+        raise RulesError(f"{beside}: {board.name} is a link; its calibration is beside the linked file: {path}")
     if os.path.lexists(path):
         return strict_yaml.content(path, "calibration file")
     if strays := _strays(path):
@@ -154,7 +154,7 @@ def laid_over(board: BoardSpec, name: str, document: YamlDocument) -> BoardSpec:
     for id, entry in calibration.experts.items():
         place: KeyPath = ("experts", id)
         if id not in experts:
-            why = f"'{id}' is not an expert of {name}{did_you_mean(id, experts)}; mend the entry, or take it out"
+            why = f"'{id}' is not an expert of {name}{did_you_mean(id, experts)}; mend the entry, or remove it"
             raise document.error(place, why)
         expert = experts[id]
         _check_labels(document, (*place, "min_scores"), entry.min_scores, [*expert.labels, NOTHING])

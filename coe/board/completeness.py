@@ -52,7 +52,7 @@ class Expected:
         """Expect as many places of each component as the rules count; raises ConfigError for parts of one."""
         if broken := [name for name, component in components.items() if component.count % 1]:
             raise ConfigError(
-                f"{where}: a board cannot be asked for the counts of {list_few(broken)}, which are no whole "
+                f"{where}: a board cannot be checked for the counts of {list_few(broken)}, which are not whole "
                 "numbers; correct the counts, or give a parts list"
             )
         return cls("counts", counts={name: int(component.count) for name, component in components.items()})

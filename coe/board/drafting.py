@@ -37,7 +37,7 @@ _COMPONENT = """\
 def check_name(name: str) -> None:
     """Raise ConfigError for what cannot name a board and its files."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}", name):
-        raise ConfigError(f"'{visible(name[:100])}' is no name of a board; use letters, digits and ._+-, e.g. line7")
+        raise ConfigError(f"'{visible(name[:100])}' is not a name of a board; use letters, digits and ._+-, e.g. line7")
     if name.casefold().endswith(".calibration"):
         raise ConfigError(f"'{name}' is the name of another board's calibration file; give another name")
 

@@ -82,7 +82,7 @@ def read(path: Path) -> tuple[PlacedPart, ...]:
     for number, cells in rows:
         lines.setdefault(cells["refdes"], []).append(number)
     if twice := next(((refdes, at) for refdes, at in lines.items() if len(at) > 1), None):
-        raise ConfigError(f"{path}:{twice[1][1]}: '{twice[0]}' stands in line {twice[1][0]} already; take one line out")
+        raise ConfigError(f"{path}:{twice[1][1]}: '{twice[0]}' is already in line {twice[1][0]}; remove one line")
     parts = tuple(PlacedPart(cells["component"], cells["refdes"]) for _, cells in rows if cells["component"])
     if not parts:
         raise ConfigError(f"{path}: no line names a component; write one for each part that is inspected")
@@ -118,7 +118,7 @@ def _rows(path: Path, raw: bytes, needs: Sequence[str]) -> Iterator[tuple[int, M
     for number, cells in table[1:]:
         row = dict(zip(names, cells, strict=True))
         if not row["refdes"]:
-            raise ConfigError(f"{path}:{number}: this line has no reference designator; complete it, or take it out")
+            raise ConfigError(f"{path}:{number}: this line has no reference designator; complete it, or remove it")
         yield number, row
 
 

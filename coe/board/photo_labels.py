@@ -81,7 +81,7 @@ def of_component(component: Component, experts: Mapping[str, Expert], word: str)
             return {id: own.of_word(word) for id, own in answers.items()}
         if letters(word) not in BAD:
             known = {"good", "bad", *(label for id in steps for label in experts[id].labels)}
-            raise ConfigError(f"'{word}' is no label{did_you_mean(word, known)}")
+            raise ConfigError(f"'{word}' is not a label{did_you_mean(word, known)}")
         against = {id: own.bad for id, own in answers.items() if own.bad}
         together = Answers((), tuple(answer for bad in against.values() for answer in bad))
         return _with_those_before(steps, dict.fromkeys(against, together.of_word(word)))

@@ -255,7 +255,7 @@ class _RulesReader:
                 raise self.document.error(place, "an empty list decides nothing; write OK, NG, REVIEW or an expert")
             words = [entry for entry in value if isinstance(entry, str)]
             if twice := [word for word, number in Counter(words).items() if number > 1]:
-                raise self.document.error(place, f"'{twice[0]}' stands twice in this list")
+                raise self.document.error(place, f"'{twice[0]}' occurs twice in this list")
             return tuple(self._next(entry, (*place, index), trail) for index, entry in enumerate(value))
         return (self._next(value, place, trail),)
 

@@ -90,7 +90,7 @@ def beside(path: Path) -> dict[str, str]:
         raise ConfigError(f"{file}: cannot be read ({first_line(error):.200})") from error
     if not isinstance(said, dict) or (unknown := [key for key in said if key not in _KEYS]):
         wrong = list_few(f"'{key!s:.40}'" for key in unknown) if isinstance(said, dict) else "it"
-        raise ConfigError(f"{file}: {wrong} means nothing here; its keys are {', '.join(_KEYS)}")
+        raise ConfigError(f"{file}: {wrong} is not a key; the keys are {', '.join(_KEYS)}")
     return {key: ",".join(map(str, value)) if isinstance(value, list) else str(value) for key, value in said.items()}
 
 
@@ -98,7 +98,7 @@ def size_of(said: Mapping[str, str]) -> int:
     """Return the input size in pixels that `model.yaml` says, 0 if it does not; raises ConfigError for no size."""
     text = said.get("input", "0")
     if not text.isdecimal() or not (text == "0" or config.MIN_INPUT <= int(text) <= config.MAX_INPUT):
-        raise ConfigError(f"{FILE}: 'input: {text:.20}' is no number of pixels")
+        raise ConfigError(f"{FILE}: 'input: {text:.20}' is not a number of pixels")
     return int(text)
 
 
@@ -226,5 +226,5 @@ def _colour(text: str) -> tuple[int, ...]:
     except ValueError:
         numbers = []
     if len(numbers) not in (1, 3):
-        raise ConfigError(f"--pad: '{text}' is no colour; give one number from 0 to 255, or three, as 114,114,114")
+        raise ConfigError(f"--pad: '{text}' is not a colour; give one number from 0 to 255, or three, as 114,114,114")
     return tuple(numbers * (3 // len(numbers)))

@@ -60,7 +60,7 @@ def unwrapped(
     if prefix:
         found = [start for start in found if start.rstrip("./") == prefix.rstrip("./")]
         if not found:
-            raise StoreError(f"{where}: under --prefix {prefix} there is no network of this kind")
+            raise StoreError(f"{where}: there is no network of this kind under --prefix {prefix}")
     if not found:
         return _as_it_is(state, layers)
     first, *others = found

@@ -21,7 +21,7 @@ from coe.variants.fold import check_finite, network
 from coe.variants.layout import stored, tensors
 
 _BACKBONE = " (a backbone without labels: nothing runs it, and `train --init` starts from it)"
-_NO_IDENTITY = " (its weights do not say whose they are: an earlier version made them; train or import it again)"
+_NO_IDENTITY = " (its weights do not state their expert: an earlier version made them; train or import it again)"
 
 
 def verify(store: Store, manifest: Manifest, allow_kinds: Sequence[str] = ()) -> str:

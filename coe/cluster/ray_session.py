@@ -182,7 +182,7 @@ def _expect_head_node(address: str) -> None:
         with closing(socket.create_connection((host, int(port)), _CONNECT_S)) as connection:
             speaks_grpc = _speaks_grpc(connection)
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"nobody answers at '{address}' ({error}); {_WAYOUT}") from None
+        raise ConfigError(f"nothing answers at '{address}' ({error}); {_WAYOUT}") from None
     if not (speaks_grpc and _answers_as_head_node(address)):
         raise ConfigError(f"whoever listens at '{address}' is not the head node of a Ray cluster; {_WAYOUT}")
 

@@ -60,7 +60,7 @@ def _alike(groups: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(group)) < 2 or without_spaces(group) != group:
             raise ValueError(f"'{group}' has no effect; write characters that look alike together, e.g. 0O")
         if twice := sorted(seen & set(group)):
-            raise ValueError(f"'{twice[0]}' stands in two groups; write them as one")
+            raise ValueError(f"'{twice[0]}' is in two groups; write them as one")
         seen |= set(group)
     return groups
 

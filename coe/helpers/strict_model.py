@@ -74,7 +74,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) < len(pairs):
         twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the key '{visible(twice[:_SHOWN])}' stands twice in one object")
+        raise ValueError(f"the key '{visible(twice[:_SHOWN])}' occurs twice in one object")
     return data
 
 

@@ -48,8 +48,8 @@ def in_time(read: Callable[[], T]) -> T:
     limit_s = config.read_timeout_s()
     if len(_lost) >= MOST_LOST:
         raise LateImage(
-            f"was not read: {MOST_LOST} pictures before it do not come back from their disk or share; see to it, and "
-            "hand the picture in again",
+            f"was not read: {MOST_LOST} pictures before it are still waited for; check their disk or share, and "
+            "submit the picture again",
             lambda: len(_lost) < MOST_LOST,
         )
     helper = getattr(_own, "helper", None)
@@ -69,8 +69,8 @@ def in_time(read: Callable[[], T]) -> T:
     _lost.add(future)
     future.add_done_callback(_lost.discard)
     raise LateImage(
-        f"was not read: nothing of it came for {limit_s:g} s, so its disk or share does not answer; see to it, and "
-        f"hand the picture in again (${config.READ_TIMEOUT_VARIABLE} allows another time)",
+        f"was not read: no data of it arrived for {limit_s:g} s, so its disk or share does not answer; check it, and "
+        f"submit the picture again (${config.READ_TIMEOUT_VARIABLE} allows another time)",
         future.done,
     )
 

@@ -53,7 +53,7 @@ def _mixes(board: object) -> dict[str | Path, float]:
         )
     sources = list(boards)
     if len({str(source) for source in sources}) < len(sources):
-        raise ConfigError(f"board={values.shown(board)}: a board stands there twice; take one of the two out")
+        raise ConfigError(f"board={values.shown(board)}: a board occurs twice; remove one of them")
     if not isinstance(boards, Mapping):
         return dict.fromkeys(sources, 1.0)
     for source, mix in boards.items():

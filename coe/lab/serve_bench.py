@@ -330,7 +330,7 @@ def pace(service: Service, pictures: Sequence[Photograph], much: Amounts) -> lis
     about = f"late boards of {much.boards_per_hour:g} boards/h of {much.components} components"
     return [
         Measured("pace", about, sum(board.late for board in boards), "", len(ids), 0),
-        *times_ms("pace", "a board handed in", took_s),
+        *times_ms("pace", "a board submitted", took_s),
         *times_ms("pace", "accepted to decided", decided_s, 30_000),
     ]
 

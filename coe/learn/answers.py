@@ -188,11 +188,11 @@ class BoardExperts:
         """
         yield from self.under_two_labels(pictures)
         if not self.detects(expert) and (nothing := [one.name for one in pictures if one.label == NOTHING]):
-            raise ConfigError(f"it is no detector, and {nothing[0]} is labelled '{NOTHING}'")
+            raise ConfigError(f"it is not a detector, and {nothing[0]} is labelled '{NOTHING}'")
         if made := self.in_references(expert, pictures):
             yield (
                 f"its reference is made from {len(made)} of its {len(pictures)} pictures, such as {list_few(made)}: "
-                "these fit it better than others will; take them out"
+                "these fit it better than others will; remove them"
             )
         known = self.learned_from(expert, pictures)
         if known is None:
@@ -200,7 +200,7 @@ class BoardExperts:
         elif known:
             raise ConfigError(
                 f"it learned from {len(known)} of its {len(pictures)} pictures, such as {list_few(known)}: their "
-                "scores are better than those of others; take them out, or give other pictures"
+                "scores are better than those of others; remove them, or give other pictures"
             )
 
     def in_references(self, expert: Expert, pictures: Iterable[Photograph]) -> list[str]:

@@ -144,7 +144,7 @@ def checked(found: Sequence[Photograph]) -> tuple[Photograph, ...]:
         return tuple(replace(one, label="good") for one in found)
     if "" in labels:
         name = next(one.name for one in found if not one.label)
-        raise ConfigError(f"{name} lies in no folder of a label, and others do; put it into good, or where it belongs")
+        raise ConfigError(f"{name} is in no label's folder, but others are; put it into good, or where it belongs")
     if deeper := sorted({one.label for one in found if "/" in one.label}):
         outer, _, inner = deeper[0].partition("/")
         is_component = label_folders.says_label(inner, ()) and not label_folders.says_label(outer, ())

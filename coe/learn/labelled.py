@@ -118,7 +118,9 @@ def of_expert(
         others = sorted({one.name.partition("/")[0] for one in found if not one.component})
         if others and board is not None:
             hint = did_you_mean(others[0], board.components)
-            raise ConfigError(f"'{root}' holds {list_few(others, _FAULTS)}, which is no component of the board{hint}")
+            raise ConfigError(
+                f"'{root}' holds {list_few(others, _FAULTS)}, which is not a component of the board{hint}"
+            )
         found = [one for one in found if one.component]
     shows_others_alone = bool(found) and all(one.component and one.component not in own for one in found)
     if board is not None and shows_others_alone and not may_lack:
@@ -208,10 +210,10 @@ def _of_one(
         if board is not None and component and component not in own:
             return
         if not label and not good_only:
-            raise ConfigError("it lies in no folder of a label; put each picture into one")
+            raise ConfigError("it is in no label's folder; put each picture into one")
         sorts = {letters(word) in GOOD for word in words}
         if len(words) > 1 and (len(sorts) > 1 or not all(letters(word) in GOOD | BAD for word in words)):
-            raise ConfigError("a folder of a label holds a folder; put its pictures among the others, or take it out")
+            raise ConfigError("a folder of a label holds a folder; put its pictures among the others, or remove it")
         of = [component] if component else [*own]
         meant: set[tuple[str, bool] | None]
         if board is None:
@@ -246,7 +248,7 @@ def _by_labels(expert: Expert, word: str) -> tuple[str, bool]:
     answers = Answers.of_labels(expert)
     by_spelling = {composed(label): label for label in expert.labels}
     if composed(word) not in by_spelling and letters(word) not in GOOD | BAD:
-        raise ConfigError(f"'{word}' is no label of expert '{expert.id}'{did_you_mean(word, expert.labels)}")
+        raise ConfigError(f"'{word}' is not a label of expert '{expert.id}'{did_you_mean(word, expert.labels)}")
     label = by_spelling.get(composed(word)) or answers.of_word(word)
     return label, label in answers.good
 

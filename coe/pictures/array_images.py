@@ -78,7 +78,7 @@ def taken_from(image: object, order: Order | None) -> NDArray[Any] | bytes | Non
         array: NDArray[Any] = np.from_dlpack(image) if hasattr(image, "__dlpack__") else np.asarray(image)
     except Exception as error:  # another library's code
         raise TypeError(
-            f"a {name} cannot become a numpy array ({error}); hand in an array (H, W, 3) or (H, W) uint8 in the "
+            f"a {name} cannot become a numpy array ({error}); pass an array (H, W, 3) or (H, W) uint8 in the "
             "memory of the host, as `tensor.detach().cpu().numpy()`"
         ) from error
     if order is None and array.ndim == _COLOURED and array.shape[-1] > 1:
@@ -129,9 +129,11 @@ def copy_of(array: NDArray[Any], bits: int | None = None) -> NDArray[Any]:
 def check_array(array: NDArray[np.generic], bits: int | None, limit_pixels: int, min_side: int) -> None:
     """Raise ImageError for an array that is no picture of such a size."""
     if isinstance(array, np.ma.MaskedArray):
-        raise ImageError("is a masked array, whose hidden pixels nobody can judge; fill them first, with `filled`")
+        raise ImageError("is a masked array, whose hidden pixels cannot be judged; fill them first, with `filled`")
     if array.dtype.newbyteorder("=") == np.uint16 and bits is None:
-        raise ImageError("is an array of uint16; say how many of its bits count, as bits=12, or give uint8")
+        raise ImageError(
+            "is an array of uint16; state how many of its bits are significant, e.g. bits=12, or give uint8"
+        )
     if array.dtype != np.uint8 and array.dtype.newbyteorder("=") != np.uint16:
         raise ImageError(f"is an array of {array.dtype}; give uint8, 0 to 255, or uint16 with bits=")
     if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[2] not in (1, 3, 4):
@@ -208,9 +210,7 @@ def grey_rgb(grey: NDArray[np.uint8]) -> DecodedImage:
 def check_size(width: int, height: int, limit_pixels: int, min_side: int) -> None:
     """Raise ImageError for a picture with too many pixels, or too few."""
     if width * height > limit_pixels:
-        raise ImageError(
-            f"says that it has {width} x {height} pixels, over the limit of {limit_pixels / 1e6:g} megapixels"
-        )
+        raise ImageError(f"declares {width} x {height} pixels, over the limit of {limit_pixels / 1e6:g} megapixels")
     if min(width, height) < min_side:
         raise ImageError(f"has {width} x {height} pixels; at least {min_side} x {min_side} are needed")
 
@@ -269,7 +269,7 @@ def expect_filled(top: int) -> None:
     if not is_filled(top):
         raise ImageError(
             f"has 16-bit samples of at most {top}, as a camera of {max(10, top.bit_length())} bits writes them, and "
-            "would be nearly black; say how many low bits count (`bits: 12` in the board file, --bits 12, bits=12), 16 "
+            "would be nearly black; state the significant bits (`bits: 12` in the board file, --bits 12, bits=12), 16 "
             "if the picture is meant to be so dark"
         )
 

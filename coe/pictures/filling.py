@@ -283,7 +283,7 @@ class WatchedFolder:
         except (OSError, ImageError):
             return
         if start and not start.strip(b"\0"):
-            raise DamagedImage("begins with zeros, as a file that was reserved and is not written yet")
+            raise DamagedImage("begins with zeros, like a file whose space was reserved but is not written yet")
         if format_of(start) in (Bmp, Tiff) and not end.strip(b"\0"):
             raise unwritten()
 

@@ -156,7 +156,7 @@ def _row(entry: FolderEntry, folder: Path, known: Components | None) -> Photogra
     item = Photograph(entry.path)
     if known is not None:
         item = _place(entry.path, PurePosixPath(*shown, inside.name), _absolute(folder), known)
-    hidden = "lies in a hidden folder, as uploads under way do; wait for the picture, or take it away"
+    hidden = "lies in a hidden folder, as uploads under way do; wait for the picture, or move it away"
     reason = entry.reason or (hidden if len(shown) < len(inside.parts) - 1 else "")
     reason = reason or unfinished(inside.name) or other_format(entry.path)
     failure = Failure(FailureKind.IMAGE, reason) if reason else item.failure
@@ -264,8 +264,8 @@ def expect_decided(root: Path, found: Sequence[Photograph]) -> None:
     said = sorted({one.component for one in found if letters(one.component) in GOOD | BAD})
     if said and not any(one.label for one in found):
         raise ConfigError(
-            f"{root}: '{said[0]}' says good or bad, where the name of a component is expected; put these folders into "
-            f"one that is called as the component is, as {root / 'R0402' / said[0]}"
+            f"{root}: '{said[0]}' means good or bad, but the name of a component is expected; put these folders into "
+            f"one that is named after the component, e.g. {root / 'R0402' / said[0]}"
         )
     called: dict[tuple[str, str], str] = {}
     for one in found:
@@ -280,7 +280,7 @@ def expect_decided(root: Path, found: Sequence[Photograph]) -> None:
     if undecided:
         raise ConfigError(
             f"{root}: {', '.join(sorted(undecided))}: is that good or bad? Sort these pictures into folders of labels, "
-            "rename a folder after what is wrong with its parts, or take them out"
+            "rename a folder after what is wrong with its parts, or remove them"
         )
 
 
@@ -345,7 +345,7 @@ def _expect_no_masks(root: Path, files: Sequence[Path]) -> None:
     for folder in sorted(folder for folder in folders if letters(folder.name) == _MASKS):
         if folder in masks or not folders.isdisjoint((folder.parent / "train", folder.parent / "test")):
             raise ConfigError(
-                f"{root}: '{folder.as_posix()}' holds masks, as in MVTec AD, and no photographs; take it out, and put "
+                f"{root}: '{folder.as_posix()}' holds masks, as in MVTec AD, and no photographs; remove it, and put "
                 "the folders of 'train' and 'test' side by side, as <component>/good/<picture> and "
                 "<component>/<defect>/<picture> (`coe-experts boxes` makes boxes of masks)"
             )

@@ -153,7 +153,7 @@ def read_rows(table: Path, needs: Sequence[str], header: str) -> Iterator[TableR
         if missing := [column for column in needs if column not in columns]:
             raise ConfigError(f"{table}:1: no column {' and no column '.join(missing)}; {header}")
         if twice := sorted(column for column in set(columns) if column and columns.count(column) > 1):
-            raise ConfigError(f"{table}:1: the column {twice[0]} is there twice; rename or remove one of them")
+            raise ConfigError(f"{table}:1: the column {twice[0]} occurs twice; rename or remove one of them")
         for row in rows:
             cells = [cell.strip() for cell in row]
             if any(cells):
@@ -274,7 +274,7 @@ class Split:
                 if word not in list(Purpose):
                     raise ConfigError(f"{where}: '{word}' is not known; write {', '.join(Purpose)}")
                 if composed(name) in rows:
-                    raise ConfigError(f"{where}: '{name}' stands twice")
+                    raise ConfigError(f"{where}: '{name}' occurs twice")
                 purpose = Purpose(word)
                 first, line = purposes.setdefault(part, (purpose, row.number))
                 if first is not purpose:
@@ -388,7 +388,7 @@ def _with_parts(photographs: Sequence[Photograph], pattern: str) -> list[Photogr
     try:
         search = re.compile(pattern or "^").search
     except re.error as error:
-        raise ConfigError(f"'{pattern}' is no regular expression: {error}") from error
+        raise ConfigError(f"'{pattern}' is not a regular expression: {error}") from error
     by_content: dict[str, str] = {}
     says: dict[tuple[str, str], Photograph] = {}
     parts: dict[Path, str] = {}
@@ -405,5 +405,5 @@ def _with_parts(photographs: Sequence[Photograph], pattern: str) -> list[Photogr
         if one.label and other.label and (letters(one.label) in GOOD) != (letters(other.label) in GOOD):
             faults.append(" and ".join(sorted((one.name, other.name), key=natural)))
     if faults:
-        raise ConfigError(f"the same picture is good and is not: {list_few(faults, SHOWN, '; ')}; take one out")
+        raise ConfigError(f"the same picture is both good and not good: {list_few(faults, SHOWN, '; ')}; remove one")
     return [replace(one, part=parts[one.path]) for one in photographs]

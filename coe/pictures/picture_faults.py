@@ -32,6 +32,6 @@ def invisible() -> ImageError:
 def unwritten() -> DamagedImage:
     """Return the error of a file that was reserved and, it seems, not written to its end."""
     return DamagedImage(
-        "ends in zeros, as a file that was reserved and not written to its end; copy it again, or if it is black "
+        "ends in zeros, like a file that was not written to its end; copy it again, or if it is black "
         f"there, save it as PNG, state its SHA-256, or set {config.BLACK_ENDS_VARIABLE}=1"
     )

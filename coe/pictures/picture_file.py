@@ -64,13 +64,13 @@ class PictureFile:
                 data += _read(file, limit_bytes + 1 - len(data))
         size = max(stated_bytes, len(data))
         if size > limit_bytes:
-            raise ImageError(f"has {size / 2**20:.0f} MiB, more than a picture within the limit can have")
+            raise ImageError(f"has {size / 2**20:.0f} MiB, more than any picture within the limit")
         digest = xxhash.xxh3_128_digest(data)
         if self._seen is None:
             if self._sha256 and hashlib.sha256(data).hexdigest() != self._sha256:
                 raise DamagedImage(
                     "has another SHA-256 than was stated, because its file was changed on the disk or damaged on its "
-                    "way; copy it again, and hand it in again"
+                    "way; copy it again, and submit it again"
                 )
             self._seen = digest
         if digest != self._seen:

@@ -179,7 +179,7 @@ def _inspected_units(
         if twice := [refdes for refdes, where in lines_of.items() if len(where) > 1]:
             more = f", and so do {len(twice) - 1} further parts" if len(twice) > 1 else ""
             raise ConfigError(
-                f"'{twice[0]}' stands in lines {', '.join(lines_of[twice[0]])} of {NAME}{more}; take all but one out"
+                f"'{twice[0]}' is in lines {', '.join(lines_of[twice[0]])} of {NAME}{more}; remove all but one"
             )
     if boards.keys() != {""}:
         whole = UnitSpec(at=(0.0, 0.0))  # the parts have places on the panel

@@ -100,7 +100,7 @@ def _by_place(placements: Sequence[BoardPart]) -> dict[str, list[BoardPart]]:
             moved = place.x_mm - of_part[0].x_mm, place.y_mm - of_part[0].y_mm
             if dist(shift, moved) > _SAME_MM or place.rotation_deg != of_part[0].rotation_deg:
                 raise ConfigError(
-                    f"{refdes} does not lie alike on all boards of the panel; export it with names such as "
+                    f"{refdes} differs in place or angle between boards of the panel; export it with names such as "
                     f"Board_{NUMBER}-{ORIG} (KiKit: refrename), or the board alone, and write its units"
                 )
     columns, rows = (sorted({round(value, 1) for value in values}) for values in _xy(anchor))

@@ -148,7 +148,7 @@ class WholeBoards:
         reason = entry.reason
         if entry.kind is EntryKind.UNREADABLE and not called and not entry.path.name.startswith("."):
             raise ConfigError(
-                f"{entry.path} {reason}; it may hold pictures of boards: make it readable, or take it away"
+                f"{entry.path} {reason}; it may hold pictures of boards: make it readable, or move it away"
             )
         if entry.kind is EntryKind.FILE and goes_with_pictures(entry.path):
             reason = f"'{printable(entry.path.suffix)}' is not the extension of an image"
@@ -158,7 +158,7 @@ class WholeBoards:
             self.skipped.append(Skipped(entry.path, reason))
             return
         if not reason and any(part.startswith(".") for part in name.split("/")[:-1]):
-            reason = "lies in a hidden folder; take it away, or wait for it"
+            reason = "lies in a hidden folder; move it away, or wait for it"
         reason = reason or unfinished(entry.path.name) or other_format(entry.path)
         self._names[entry.path] = name
         of_units = {unit: serial_of(serial_in(entry.path), unit) for unit in self._layout.units}
@@ -227,7 +227,7 @@ class ArrivingSource:
         if (watched.path / photographs.TABLE).exists():
             raise ConfigError(
                 f"{watched.path} holds {photographs.TABLE}, and a table that may not be finished says nothing of "
-                "pictures that come later; inspect it with --images, or take the table away"
+                "pictures that come later; inspect it with --images, or remove the table"
             )
         if given := [part.name for part in board.components.values() if part.is_given]:
             raise ConfigError(f"--watch: '{given[0]}' needs a reference with each picture; use --images")

@@ -94,4 +94,4 @@ def _serial(crop: DecodedImage | None, spec: SerialSpec) -> str:
         raise ImageError(f"{len(meant)} codes lie there that differ, {few}")
     if sure:
         raise ImageError(f"the code says '{sure[0]:.60}', which `allowed` does not allow")
-    raise ImageError("the code there is not read surely" if codes else "no code is read at its place")
+    raise ImageError("the code there cannot be read reliably" if codes else "no code is read at its place")

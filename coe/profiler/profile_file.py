@@ -19,7 +19,7 @@ def writable(path: Path) -> None:
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise ConfigError(f"{path} cannot be written; name another place with --out")
     if is_other(path, b"{"):
-        raise ConfigError(f"{path} is no profile, and would be lost; take it away, or name another place with --out")
+        raise ConfigError(f"{path} is not a profile, and would be overwritten; move it, or give another --out")
 
 
 def save(profile: Profile, path: Path) -> None:

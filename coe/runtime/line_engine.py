@@ -112,11 +112,11 @@ class Pending(Future[Result]):
 
     def set_result(self, result: Result) -> None:
         """Refuse: the line alone answers."""
-        raise InvalidStateError("the line answers this future; nobody else can")
+        raise InvalidStateError("only the line may set the result of this future")
 
     def set_exception(self, exception: BaseException | None) -> None:
         """Refuse: the line alone answers."""
-        raise InvalidStateError("the line answers this future; nobody else can")
+        raise InvalidStateError("only the line may set the result of this future")
 
     def cancel(self) -> bool:
         """Return False: an image that was taken in gets its reply."""

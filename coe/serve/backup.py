@@ -41,7 +41,7 @@ def back_up(config: ServeConfig, folder: Path) -> Backup:
     revision = revision_of(database)
     database.close()
     if revision is None:
-        raise ConfigError(f"{database} has no tables, so nothing can be backed up; see to `data` in the config")
+        raise ConfigError(f"{database} has no tables, so nothing can be backed up; check `data` in the config")
     if folder.exists():
         raise ConfigError(f"{folder} is there already; give a folder that does not exist")
     unfinished = folder.with_name(f".{folder.name}.tmp")

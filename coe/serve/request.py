@@ -61,7 +61,7 @@ class BoardRequest(StrictModel):
         shown = [*self.views] if self.whole is None else [self.whole]
         for name in shown:
             if name not in handed_in:
-                raise ConfigError(f"view '{name}' was not handed in; PUT it first, then the board")
+                raise ConfigError(f"view '{name}' was not submitted; PUT it first, then the board")
         if self.whole is None:
             self._check_views(content, rules)
             self._check_pictures(handed_in)
@@ -70,7 +70,7 @@ class BoardRequest(StrictModel):
         self._check_units(content)
         for name in handed_in:
             if name not in shown:
-                raise ConfigError(f"view '{name}' was handed in, and the board does not name it; say what it shows")
+                raise ConfigError(f"view '{name}' was submitted, and the board does not name it; say what it shows")
 
     def _check_views(self, content: RecipeContent, rules: Rules) -> None:
         components = content.components
@@ -98,7 +98,7 @@ class BoardRequest(StrictModel):
             if before != name:
                 both = [f"'{view}' ('{self.views[view].refdes}')" for view in (before, name)]
                 raise ConfigError(
-                    f"views {both[0]} and {both[1]} are the same picture, byte for byte; hand in a picture of each "
+                    f"views {both[0]} and {both[1]} are the same picture, byte for byte; submit a picture of each "
                     "component that was taken for it"
                 )
 
@@ -106,7 +106,7 @@ class BoardRequest(StrictModel):
         if content.whole is None:
             raise ConfigError(
                 f"whole: recipe '{self.recipe}' does not say how whole boards are cut; give it parts.csv and a "
-                "board recipe, or hand in a view of each component"
+                "board recipe, or submit a view of each component"
             )
         seen = content.whole.layout.recipe.side
         if seen.value != self.side.value:

@@ -70,8 +70,8 @@ def _in_time(folder: Path, work: Callable[[], _T]) -> _T:
             raise
         except OSError as error:  # of a copy, the second file is that in the archive
             where = error.filename2 or error.filename or folder
-            raise ArchiveFailed(f"{where}: {error.strerror}; see to the disk of the archive {folder}") from error
-    raise ArchiveFailed(f"{folder} does not answer: see to its server, or mount it again")
+            raise ArchiveFailed(f"{where}: {error.strerror}; check the disk of the archive {folder}") from error
+    raise ArchiveFailed(f"{folder} does not answer: check its server, or mount it again")
 
 
 def keep_in_time(folder: Path, pictures: Pictures, rows: Sequence[dict[str, Any]], now_us: int) -> list[str]:
@@ -248,7 +248,7 @@ def sweep(
     if bin.damaged:
         few = list_few(sorted(bin.damaged))
         these = counted(len(bin.damaged), "picture that is", "pictures that are")
-        raise ArchiveFailed(f"{these} not as handed in cannot be archived, and must stay here: {few}")
+        raise ArchiveFailed(f"{these} not as submitted cannot be archived, and must stay here: {few}")
     return removed
 
 

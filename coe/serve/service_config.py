@@ -183,14 +183,14 @@ class FolderSection(StrictModel):
     @model_validator(mode="after")
     def _apart(self) -> Self:
         if self.done.absolute().is_relative_to(self.path.absolute()):
-            raise ValueError("`done` lies in `path`, so what is done would be handed in again; choose another folder")
+            raise ValueError("`done` lies in `path`, so what is done would be submitted again; choose another folder")
         return self
 
 
 def _each_alone(folders: dict[str, FolderSection]) -> dict[str, FolderSection]:
     for (name, one), (other, outer) in permutations(folders.items(), 2):
         if one.path.absolute().is_relative_to(outer.path.absolute()):
-            raise ValueError(f"'{name}' lies in the folder of '{other}', so its pictures would be handed in twice")
+            raise ValueError(f"'{name}' lies in the folder of '{other}', so its pictures would be submitted twice")
     return folders
 
 

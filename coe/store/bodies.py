@@ -29,7 +29,7 @@ def divide(store: Store, manifest: Manifest, names: Collection[str]) -> Manifest
     state = store.tensors(manifest)
     identity = weights_file.header(store.folder(manifest.id) / manifest.file).identity
     if identity is None:
-        raise StoreError(f"{manifest.id}: its weights do not say whose they are; train or import it again")
+        raise StoreError(f"{manifest.id}: its weights do not state their expert; train or import it again")
     own = {name: tensor for name, tensor in state.items() if name not in names}
     # A model has no tensors in common with others.
     variants = {v: prepared for v, prepared in manifest.variants.items() if v != "int8"}

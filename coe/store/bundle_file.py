@@ -107,7 +107,7 @@ def read(path: Path) -> BundleContents:
             names = [info.filename for info in bundle.infolist()]
     except (OSError, KeyError, ValueError, ValidationError, zipfile.BadZipFile, RecursionError, EOFError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
-        raise StoreError(f"{path} is no whole bundle ({reason}); copy it again, or pack it again") from error
+        raise StoreError(f"{path} is not a whole bundle ({reason}); copy it again, or pack it again") from error
     if sorted(names) != sorted([*contents.files, CONTENTS]):
         raise StoreError(f"{path} does not hold the files that it states; copy it again, or pack it again")
     for name in contents.files:

@@ -195,7 +195,7 @@ def resolve(name: str, allowed: Iterable[str] = ()) -> Kind:
     """Return a kind as `coe.store.runnable_kinds.resolve` does; raises ConfigError too if it can only be run."""
     kind = runnable_kinds.resolve(name, allowed)
     if not isinstance(kind, ModuleKind | FileKind):
-        raise ConfigError(f"kind '{name}' can only be run: it is no coe.store.kinds.ModuleKind or FileKind")
+        raise ConfigError(f"kind '{name}' can only be run: it is not a coe.store.kinds.ModuleKind or FileKind")
     return kind
 
 

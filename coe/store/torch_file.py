@@ -106,7 +106,9 @@ def check_tensors(where: str, state: Mapping[Any, Any], *, most_bytes: int | Non
         ]
         claimed = sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
         if claimed > most_bytes:
-            raise StoreError(f"{where}: claims {claimed:,} bytes of tensors and has {most_bytes:,}; damaged or a trap")
+            raise StoreError(
+                f"{where}: declares {claimed:,} bytes of tensors but holds {most_bytes:,}; damaged or malicious"
+            )
     for name, tensor in state.items():
         if not isinstance(name, str) or not name or not name.isprintable():
             raise StoreError(f"{where}: a tensor has the name {name!r:.60}; a name is a text of letters, digits and .")
@@ -163,9 +165,9 @@ def _check_archive(path: Path) -> set[str]:
                 name = packed[0].filename[:60]
                 raise StoreError(f"{path}: its entry {name!r} is compressed, which torch never does; save it again")
             if (claimed := sum(entry.file_size for entry in entries)) > size:
-                raise StoreError(f"{path}: claims {claimed:,} bytes and has {size:,}; it is damaged or a trap")
+                raise StoreError(f"{path}: declares {claimed:,} bytes but holds {size:,}; it is damaged or malicious")
             if len({entry.filename.lower() for entry in entries}) < len(entries):
-                raise StoreError(f"{path}: has two entries of one name; it is damaged or a trap")
+                raise StoreError(f"{path}: has two entries of one name; it is damaged or malicious")
             for entry in entries:
                 if entry.filename.lower().endswith(".pkl"):
                     if entry.file_size > _MOST_PICKLE_BYTES:

@@ -117,7 +117,7 @@ ARRAYS = [
     ("bools", PICTURE > 9, "an array of bool"),
     ("objects", PICTURE.astype(object), "an array of object"),
     ("complex", PICTURE.astype(complex), "an array of complex128"),
-    ("big-endian 16 bit", PICTURE.astype(">u2"), "an array of uint16; say how many of its bits count"),
+    ("big-endian 16 bit", PICTURE.astype(">u2"), "an array of uint16; state how many of its bits"),
     ("signed", PICTURE.astype(np.int8), "an array of int8"),
     ("texts", PICTURE.astype(str), "an array of <U3"),
     ("records", np.zeros((40, 50), [("r", "u1"), ("g", "u1")]), "give uint8"),

@@ -210,7 +210,7 @@ def test_nobody_but_the_line_answers_an_image(tiny, call):
         if call == "cancel":
             assert not future.cancel()
         else:
-            with pytest.raises(InvalidStateError, match="the line answers this future"):
+            with pytest.raises(InvalidStateError, match="only the line may set the result"):
                 getattr(future, call)(None)
         device.gate.set()
         assert future.result(60).verdict is Verdict.OK

@@ -138,5 +138,5 @@ def test_images_of_no_board_are_not_asked_and_this_is_said(line):
 def test_a_share_of_a_part_cannot_be_asked_for(tiny, tmp_path):
     path = tmp_path / "half.yaml"
     path.write_text(Path(tiny[0]).read_text(encoding="utf-8").replace("count: 3", "count: 2.5"), encoding="utf-8")
-    with pytest.raises(ConfigError, match="no whole numbers"):
+    with pytest.raises(ConfigError, match="not whole numbers"):
         Expected.of_counts(rules.load(path).components, "half.yaml")

@@ -116,9 +116,9 @@ def test_a_table_counts_whatever_folders_and_files_are_called(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("path,component,component\na.png,C0,C5\n", "the column component is there twice"),
-        ("path,path,component\na.png,b.png,C5\n", "the column path is there twice"),
-        ("path;component;Serial;serial\na.png;C0;1;2\n", "the column serial is there twice"),
+        ("path,component,component\na.png,C0,C5\n", "the column component occurs twice"),
+        ("path,path,component\na.png,b.png,C5\n", "the column path occurs twice"),
+        ("path;component;Serial;serial\na.png;C0;1;2\n", "the column serial occurs twice"),
     ],
 )
 def test_a_table_with_two_columns_of_one_name_is_refused(tmp_path, text, says):

@@ -264,8 +264,8 @@ FILES = {
         lambda p: archive(p, {f"data/{number}": b"" for number in range(10_001)}),
         "10,001 entries",
     ),
-    "entries that lie on each other": (overlapping, "claims"),
-    "an entry longer than the file": (lengthened, "claims"),
+    "entries that lie on each other": (overlapping, "declares"),
+    "an entry longer than the file": (lengthened, "declares"),
     "a gigabyte of zeros in few words": (
         lambda p: archive(p, {"data.pkl": holding(called("builtins bytearray", number(GIGA)))}),
         "calls 'builtins bytearray'",
@@ -294,7 +294,7 @@ FILES = {
         lambda p: archive(p, {"data.pkl": holding(called("torch FloatTensor", number(GIGA)))}),
         "calls 'torch FloatTensor'",
     ),
-    "numbers that an old file does not hold": (lambda p: old(p, holding(unkept(GIGA // 4))), "claims 1,073,741,824"),
+    "numbers that an old file does not hold": (lambda p: old(p, holding(unkept(GIGA // 4))), "declares 1,073,741,824"),
     "a large layer to be made": (
         lambda p: archive(
             p,
@@ -408,7 +408,7 @@ def test_what_is_whole_goes_in(tmp_path, imported, state):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--labels", "ok,ok"), "label 'ok' stands twice"),
+        (("--labels", "ok,ok"), "label 'ok' occurs twice"),
         (("--labels", "ok,none"), "'none' is reserved for"),
         (("--labels", ""), "a label is empty"),
         (("--labels", "ok,"), "a label is empty"),
@@ -497,7 +497,7 @@ DATA = {
     "no name": (lambda d: d.write_text("train: t\nnames: []\n"), "the labels of 'x' are not known"),
     "names with a gap": (lambda d: d.write_text("train: t\nnames: {0: a, 2: b}\n"), "the numbers from 0 to 1"),
     "names by words": (lambda d: d.write_text("train: t\nnames: {a: 0, b: 1}\n"), "the numbers from 0 to 1"),
-    "names given twice": (lambda d: d.write_text("train: t\nnames: [a, a]\n"), "label 'a' stands twice"),
+    "names given twice": (lambda d: d.write_text("train: t\nnames: [a, a]\n"), "label 'a' occurs twice"),
     "bytes": (lambda d: d.write_text("train: t\nnames: !!binary aGFsbG8=\n"), "is a tag"),
     "an object": (lambda d: d.write_text("train: !!python/object/apply:os.system [true]\nnames: [a]\n"), "is a tag"),
     "an alias": (lambda d: d.write_text("train: &t t\nval: *t\nnames: [a, b]\n"), "is an alias"),

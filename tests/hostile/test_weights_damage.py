@@ -125,7 +125,7 @@ def test_a_store_of_an_earlier_version_works_and_verify_says_what_it_lacks(store
     load(store)
     found = call("verify", "--store", store.root, command=experts_command)
     assert (found.status, "3 sound, 0 damaged" in found.out) == (0, True)
-    assert "t/a (its weights do not say whose they are" in found.out.replace("\n", " ")
+    assert "t/a (its weights do not state their expert" in found.out.replace("\n", " ")
     prepare(store, "t/a")
     store.link("t/d", "t/a", labels=("x", "y"))
     for name in ("t/a", "t/d"):
@@ -205,9 +205,9 @@ SENSE = {
     "nothing-of-data": ({}, 104, "ends too early or too late"),
     "one-byte-more": (SOUND, 105, "ends too early or too late"),
     "one-byte-less": (SOUND, 103, "ends too early or too late"),
-    "twice": (json.dumps(SOUND)[:-1] + ', "fc.bias": ' + json.dumps(SOUND["fc.bias"]) + "}", 104, "stands twice"),
-    "twice-inside": (json.dumps(SOUND).replace('"dtype"', '"dtype": "I32", "dtype"', 1), 104, "stands twice"),
-    "twice-metadata": ('{"__metadata__": {}, "__metadata__": {}}', 0, "stands twice"),
+    "twice": (json.dumps(SOUND)[:-1] + ', "fc.bias": ' + json.dumps(SOUND["fc.bias"]) + "}", 104, "occurs twice"),
+    "twice-inside": (json.dumps(SOUND).replace('"dtype"', '"dtype": "I32", "dtype"', 1), 104, "occurs twice"),
+    "twice-metadata": ('{"__metadata__": {}, "__metadata__": {}}', 0, "occurs twice"),
     "brackets": ("[" * 200_000, 104, "nested too deeply"),
     "braces": ('{"a":' * 200_000, 104, "nested too deeply"),
     "closed-brackets": ("[" * 200_000 + "]" * 200_000, 104, "nested too deeply"),

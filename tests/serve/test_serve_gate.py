@@ -96,7 +96,7 @@ def test_what_the_service_cannot_use_is_refused_with_a_way_out(served: Served) -
         ({"recipe": "demo"}, "recipe 'demo' has no active version"),
         ({"version": 7}, "recipe 'tiny' has no version 7"),
         ({"views": {"v": {"refdes": "R1", "component": "AA"}}}, "no component 'AA'"),
-        ({"views": {"w": {"refdes": "R1", "component": "A"}}}, "view 'w' was not handed in"),
+        ({"views": {"w": {"refdes": "R1", "component": "A"}}}, "view 'w' was not submitted"),
         ({"views": {}}, "views: "),
         ({"view": {}}, "'view' is not a key; did you mean 'views'?"),
         ({"within_s": -1}, "within_s: "),

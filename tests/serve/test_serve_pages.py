@@ -157,11 +157,11 @@ def test_a_wrong_role_and_a_missing_board_are_pages_too(served: Served, person: 
 
 def test_only_engineers_see_the_audit_and_it_is_verified(served: Served, person: httpx.Client) -> None:
     with_hostile_texts(served)
-    assert "The chain is whole" in person.get("/faults").text
+    assert "The chain is intact" in person.get("/faults").text
     assert "data-post" in person.get("/faults").text
     with closing(signed_in(served, Role.OPERATOR)) as operator:
         text = operator.get("/faults").text
-    assert "Engineers see the audit" in text
+    assert "Only engineers see the audit" in text
     assert "data-post" not in text
 
 

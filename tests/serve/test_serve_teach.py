@@ -241,7 +241,7 @@ def test_the_page_shows_how_the_file_reads_and_asks_for_a_unit(served: Served) -
     assert "--units" in asked
     assert served.engineer.post("/teach/line7/reading", json={"units": "mm"}).status_code == 202
     shown = served.engineer.get("/teach/line7/reading").text
-    for fact in ("“PosX”", "7 top, 0 bottom", "F1, F2, F3", "Not fitted, as the BOM says:", ">P2<"):
+    for fact in ("“PosX”", "7 top, 0 bottom", "F1, F2, F3", "Not fitted, by the BOM:", ">P2<"):
         assert fact in shown
     assert [place.refdes for place in draft.read().places][:2] == ["P1", "P3"]
 
@@ -669,7 +669,7 @@ def test_a_restart_of_the_service_ends_what_runs_and_says_so(served: Served) -> 
     work = Work(what="The board is looked for", then="place", commands=(("coe-board", "new"),))
     (draft.folder / "work.json").write_text(work.model_dump_json())
     assert served.engineer.get("/teach/line7/work").json()["state"] == "failed"
-    assert "this was ended by a restart" in served.engineer.get("/teach/line7/place").text
+    assert "a restart ended this" in served.engineer.get("/teach/line7/place").text
 
 
 def test_commands_that_take_too_much_are_ended_and_the_log_says_why(served: Served) -> None:

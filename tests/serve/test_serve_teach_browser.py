@@ -182,7 +182,7 @@ def test_a_board_is_taught_without_a_text_editor(station: Served, browser: Any, 
     page.click("#overlay-confirm")
     page.click("button[data-post]")
     page.click("dialog button:has-text('Yes')")
-    page.wait_for_selector(".mark:has-text('asked for')")
+    page.wait_for_selector(".mark:has-text('requested')")
     with station.database.writing() as connection:
         recipe = the(recipe_versions.version(connection, "line7", 1))
         for activation in recipe_versions.asked(connection):

@@ -297,7 +297,7 @@ def test_a_recipe_that_cannot_be_used_is_refused_when_it_is_posted(served: Serve
     ("body", "whole", "sentence"),
     [
         ({"whole": "top", "views": {"top": {"refdes": "P1", "component": "A"}}}, WHOLE, "views: say either"),
-        ({"whole": "tpo"}, WHOLE, "view 'tpo' was not handed in"),
+        ({"whole": "tpo"}, WHOLE, "view 'tpo' was not submitted"),
         ({"whole": "top", "side": "bottom"}, WHOLE, "side: the board's view is of the bottom side"),
         ({"whole": "top", "bad_marks": ["r1c1"]}, WHOLE, "bad_marks: the picture shows no panel"),
         ({"whole": "top"}, None, "recipe 'tiny' does not say how whole boards are cut"),

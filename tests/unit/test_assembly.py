@@ -333,7 +333,7 @@ def test_boards_are_named_as_their_file_or_their_user_says_who_may_ask_for_sever
         ("", None, "board='': give the name"),
         ([], None, r"board=\[\]: give the name"),
         (["A", 5], None, "give the name"),
-        (["A", "A"], None, "a board stands there twice"),
+        (["A", "A"], None, "a board occurs twice"),
         ({"A": 0}, None, "board 'A' cannot have the mix 0; give a number above 0"),
         ({"A": "much"}, None, "board 'A' cannot have the mix 'much'"),
         (["A", "B"], [PlacedPart("R", "R1")], "the line has 2 boards; give a mapping from a board to its parts list"),

@@ -146,7 +146,7 @@ BELOW = replace(R1, side=Side.BOTTOM)
         ({}, [BELOW], "no part in parts.csv is inspected on the top side"),
         ({}, [replace(R1, x_mm=51)], r"R1 lies at \(51.00, 20.00\) mm, outside of the outline in r.yaml: x 0 to 50"),
         ({}, [replace(R1, component="")], "no part in parts.csv is inspected on the top side"),
-        ({}, [R1, replace(R1, line=7)], "'R1' stands in lines 2, 7 of parts.csv"),
+        ({}, [R1, replace(R1, line=7)], "'R1' is in lines 2, 7 of parts.csv"),
         ({"components": {"R0402": {"size": [0.1, 0.1], "margin": 0}}}, [R1], "would have 5 x 5 pixels; at least 8 x 8"),
     ],
 )

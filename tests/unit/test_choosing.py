@@ -333,7 +333,7 @@ def test_a_board_file_that_is_there_stays_and_the_lines_to_put_in_are_printed(ru
         (("C1/good/deep/er",), "holds a folder"),
         (("C1/good/one", "C1/good/two"), "good/one, good/two"),
         (("line1/C1/good",), "the folder in which C1 lies"),
-        (("C1/good", "C1"), "lies in no folder of a label"),
+        (("C1/good", "C1"), "is in no label's folder"),
         (("NG/good",), "is a verdict"),
         (("",), "beside the folders of components"),
         ((), "holds no pictures"),

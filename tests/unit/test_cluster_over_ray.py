@@ -181,7 +181,7 @@ def test_without_ray_a_sentence_says_what_to_install(call, tiny, tmp_path, monke
         ("nonsense", "'auto'.*HOST:6379"),
         ("ray://host:10001", "give 'auto', or the address"),
         ("host:99999", "give 'auto', or the address"),
-        ("host..name:1", "nobody answers"),
+        ("host..name:1", "nothing answers"),
     ],
 )
 def test_a_wrong_address_is_said_at_once(ray, tiny, address, sentence):

@@ -52,7 +52,7 @@ def test_another_form_is_named_with_the_command_that_makes_this_of_it(text, comp
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("refdes,component\nR1,A\nR1,B\n", "parts.csv:3: 'R1' stands in line 2 already"),
+        ("refdes,component\nR1,A\nR1,B\n", "parts.csv:3: 'R1' is already in line 2"),
         ("refdes,component\nR1,\n", "no line names a component"),
         ("designator,component\nR1,A\n", "coe-board parts --bom"),
     ],

@@ -290,10 +290,10 @@ def test_a_picture_that_cannot_be_read_is_no_success_and_weights_that_do_not_fit
 def test_labels_and_experts_of_no_board_are_refused(evaluate, board, tmp_path, call):
     picture(tmp_path / "labelled/lamp/none/a.png", 5)
     said = evaluate()
-    assert (said.status, "it is no detector" in said.words) == (2, True)
+    assert (said.status, "it is not a detector" in said.words) == (2, True)
     arguments = ("--images", tmp_path / "labelled", "--escapes", "0.5", "--store", tmp_path / "store")
     said = call("calibrate", board, *arguments, command=experts_command)
-    assert (said.status, "it is no detector" in said.words) == (1, True)
+    assert (said.status, "it is not a detector" in said.words) == (1, True)
     picture(tmp_path / "labelled/lump/dark/a.png", 5)
     assert evaluate().status == 2
 

@@ -211,5 +211,5 @@ def test_a_single_board_is_no_panel_and_boards_that_differ_are_refused():
         p if p.x_mm < 20 or p.refdes != "R1" else BoardPart("R1", 29, 7, 180, p.side, "R", p.line)
         for p in panel("{orig}")
     ]
-    with pytest.raises(ConfigError, match="does not lie alike"):
+    with pytest.raises(ConfigError, match="differs in place or angle"):
         layout_panel(turned, "{orig}")

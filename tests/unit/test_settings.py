@@ -193,7 +193,7 @@ def test_where_nothing_may_be_written_is_found_out_before(tmp_path, monkeypatch)
     profile_file.writable(tmp_path / "file")
     (tmp_path / "file").write_text("board: b\n")
     for is_readable in (True, False):
-        with pytest.raises(ConfigError, match="file is no profile, and would be lost"):
+        with pytest.raises(ConfigError, match="file is not a profile, and would be overwritten"):
             profile_file.writable(tmp_path / "file")
         if is_readable:
             monkeypatch.setattr(type(tmp_path), "open", lambda *_: os.open(tmp_path / "none", os.O_RDONLY))

@@ -90,7 +90,7 @@ def _gerber(path: Path, text: str) -> Iterator[tuple[float, float]]:
     form = re.search(r"%FSLAX\d(\d)Y\d(\d)\*%", text)
     unit = re.search(r"%MO(MM|IN)\*%", text)
     if form is None or unit is None:
-        raise ConfigError(f"{path}: is no Gerber file (it has no %FSLA and %MO), and no .kicad_pcb")
+        raise ConfigError(f"{path}: is neither a Gerber file (no %FSLA and %MO) nor a .kicad_pcb")
     scale = (25.4 if unit[1] == "IN" else 1.0) / 10 ** int(form[1])
     x = y = 0.0
     mode = "1"

@@ -101,8 +101,8 @@ _TURNED_OVER = (
     "way (--bottom-x, --answers)?"
 )
 _UNSEEN = (
-    "no picture shows all of these: delete this remark, and they are not inspected; or correct the size, take them out "
-    "of this list, run coe-board parts, and take the remark off their line of the board file"
+    "no picture shows all of these: delete this remark, and they are not inspected; or correct the size, remove them "
+    "from this list, run coe-board parts, and delete the remark on their line of the board file"
 )
 _NOT_FOUND = "the board is not found in it: does it show this board from this side, and is the file's unit right?"
 
@@ -120,7 +120,7 @@ def marks_of(shown: Mapping[str, Sequence[float]], plan: BoardPlan) -> dict[tupl
     if len(seen) == 1:
         raise ConfigError("one point tells no turn; give two, far from each other, or four")
     if len(seen) > 1 and min(dist(*pair) for pair in combinations(seen.values(), 2)) < _LEAST_APART_PX:
-        raise ConfigError(f"two points lie within {_LEAST_APART_PX:g} pixels; give such as lie far apart")
+        raise ConfigError(f"two points lie within {_LEAST_APART_PX:g} pixels; give points that are far apart")
     return seen
 
 
@@ -137,7 +137,7 @@ def read_pictures(images: Path) -> dict[Path, DecodedImage]:
         try:
             pictures[path] = ImageSource.of(path, None, None).decode()
         except ImageError as error:
-            raise ConfigError(f"{path} {error}; take it out, or save it again") from None
+            raise ConfigError(f"{path} {error}; remove it, or save it again") from None
     return pictures
 
 

@@ -321,7 +321,7 @@ def map_through(points: Numbers, pixels: Numbers, about: tuple[float, float]) ->
     """
     corners = (np.column_stack([points[list(three)], np.ones(3)]) for three in combinations(range(len(points)), 3))
     if len(points) > 2 and not any(abs(np.linalg.det(three)) > _LEAST_ASIDE_MM2 for three in corners):
-        raise ConfigError("the points that are shown lie in one line; show one that lies aside of it")
+        raise ConfigError("the points lie on one line; add one that is not on it")
     fit = projective(points, pixels, about) if len(points) > 3 else replace(fitted(points, pixels), about=about)
     if not np.isfinite(fit.matrix).all() or np.linalg.det(fit.linear) >= 0:
         raise ConfigError(

@@ -115,7 +115,7 @@ class PlacementUnits:
         if unit is None:
             raise fault(self._path, [number], f"the file states '{word}' as its unit; export it in mm, um, mil or inch")
         if self._asked is not None and unit is not self._asked:
-            raise fault(self._path, [number], f"the file states '{word}' as its unit, and {self._asked} was asked for")
+            raise fault(self._path, [number], f"the file states '{word}' as its unit, but {self._asked} was given")
         if self._stated and unit not in self._stated:
             before, place = next(iter(self._stated.items()))
             what = f"the file states '{word}' here and {before} in {place}; export it with one unit"
@@ -224,7 +224,7 @@ class PlacementSides:
     def _by_name(self, header: PlacementHeader) -> Side:
         """Return the side that the name of the file tells, as board.mnt or board-bottom.csv; raises ConfigError."""
         if other := next((name for name in header.unused if _LIKE_A_SIDE.search(name)), None):
-            what = f"the column '{other}' may tell the sides; call it Side, or take it out"
+            what = f"the column '{other}' may give the sides; call it Side, or remove it"
             raise fault(self._path, [header.number], what)
         told = self._told()
         if len(told) == 1:
@@ -269,8 +269,8 @@ def expect_counterclockwise(path: Path, form: Answers, header: PlacementHeader, 
     if re.search(r"[(\[]\s*(cw|clockwise)\b", name, re.IGNORECASE):
         said = [header.number]
     if said and not form.clockwise:
-        what = f"the angles of the column '{name}' grow clockwise; say `clockwise: true` in answers.yaml, or take that "
-        raise fault(path, said[:1], f"{what}word out")
+        what = f"the angles of the column '{name}' grow clockwise; write `clockwise: true` into answers.yaml, or "
+        raise fault(path, said[:1], f"{what}remove that word")
 
 
 def expect_degrees(path: Path, form: Answers, column: str, turns: Mapping[int, tuple[str, CellNumber]]) -> None:

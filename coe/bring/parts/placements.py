@@ -211,7 +211,7 @@ class _PlacementReader:
         of_units = [(name, unit_in_name(whole)) for name, whole in zip(bare, found.names, strict=True)]
         is_twice = [bare.count(name) > 1 and (not unit or of_units.count((name, unit)) > 1) for name, unit in of_units]
         if twice := [bare[index] for index in found.columns.values() if is_twice[index]]:
-            raise fault(self._path, [found.number], f"the column '{twice[0]}' is there twice; take one out")
+            raise fault(self._path, [found.number], f"the column '{twice[0]}' occurs twice; remove one")
         return found
 
     def _notes(self, found: Sequence[Row], units_below: Collection[int], header: PlacementHeader) -> dict[int, str]:
@@ -262,7 +262,7 @@ class _PlacementReader:
             raise fault(self._path, wrong, f"{what}; {way}")
         for name in ("x", "y", "rotation", *(("side",) if self._sides.words(header) is not MIRRORS else ())):
             if lacking := [row.number for row in parts if name in header.columns and not row.cells.get(name)]:
-                raise fault(self._path, lacking, f"this line has no {name}; complete it, or take it out")
+                raise fault(self._path, lacking, f"this line has no {name}; complete it, or remove it")
 
     def _placement(self, row: Row, header: PlacementHeader, units: Units) -> Placement:
         cells, form = row.cells, self._form

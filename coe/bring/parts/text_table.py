@@ -187,7 +187,7 @@ def _sheets(path: Path, raw: bytes) -> list[Sheet]:
         raise ConfigError(f"{path}: it is a board of Altium, or a document, which is not read; export a table as CSV")
     if not (raw.startswith(OLE) or _ODS in raw[:_FIRST] or _XLSX in raw):
         raise ConfigError(
-            f"{path}: it is an archive, as of Gerber files or Numbers, which is not read; save the table as CSV"
+            f"{path}: it is an archive, e.g. of Gerber files or Numbers, which cannot be read; save the table as CSV"
         )
     # -P: the folder of the program is none of those that its modules may come from.
     program = [sys.executable, "-P", sheet_reader.__file__]

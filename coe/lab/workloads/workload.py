@@ -136,7 +136,7 @@ def synthetic(
     if requests < 1:
         raise ConfigError(f"a workload of {requests} requests has nothing to run; give at least 1")
     if not (math.isfinite(every_s) and every_s >= 0):
-        raise ConfigError(f"a request every {every_s} s is no pace; give seconds of 0 or more")
+        raise ConfigError(f"a request every {every_s} s is impossible; give seconds of 0 or more")
     drawn = _drawn(board, requests, seed) if order == "iid" else _boards(board, requests, seed)
     arrivals = tuple(Arrival(request.id * every_s, request) for request in drawn)
     return Workload(task, order, board, arrivals)

@@ -403,7 +403,9 @@ def model_of(section: Any, error: MakeError = lambda _, text: ConfigError(text))
 def _kind(name: str) -> type[SinkSettings]:
     kind = plugins.load(name, None, group=GROUP, noun="kind of sinks")
     if not (isinstance(kind, type) and issubclass(kind, SinkSettings)):
-        raise ConfigError(f"'{name}' is no kind of sinks; it must be a subclass of coe.serve.bridge.sinks.SinkSettings")
+        raise ConfigError(
+            f"'{name}' is not a kind of sinks; it must be a subclass of coe.serve.bridge.sinks.SinkSettings"
+        )
     return kind
 
 

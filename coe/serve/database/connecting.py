@@ -129,8 +129,8 @@ class Database:
     def silence(self) -> str:
         """What is said of it while it does not answer."""
         if self.is_sqlite:
-            return "the database does not answer; see to the disk of the service's folder"
-        return f"the database at {self.url.host or 'this machine'} does not answer; see to its server and the network"
+            return "the database does not answer; check the disk of the service's folder"
+        return f"the database at {self.url.host or 'this machine'} does not answer; check its server and the network"
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

@@ -39,7 +39,9 @@ def hash_of(key: str) -> str:
 def add(connection: Connection, name: str, role: Role, key: str, *, now_us: int, expires_us: int | None = None) -> Key:
     """Add a key; raises ConfigError for a name that is none, was used before, or is that of a process."""
     if not 0 < len(name) <= NAME or name != name.strip() or not is_visible(name) or "\n" in name:
-        raise ConfigError(f"{name[:NAME]!r} is no name: give 1 to {NAME} visible characters without blanks around them")
+        raise ConfigError(
+            f"{name[:NAME]!r} is not a name: give 1 to {NAME} visible characters without blanks around them"
+        )
     if name in set(Process):
         raise ConfigError(f"'{name}' is a process of the service; choose another name for the key")
     if connection.execute(select(api_key.c.id).where(api_key.c.name == name)).first() is not None:

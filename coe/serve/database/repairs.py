@@ -33,7 +33,7 @@ def record_repair(connection: Connection, seen: Call, new: NewRepair) -> Repair:
     """
     before = of_calls(connection, [seen.id])
     if not (before or verifications.is_confirmed(connection, seen)):
-        raise NothingToRepair(f"nobody confirmed a defect in call {seen.id}, so there is nothing to repair")
+        raise NothingToRepair(f"no person confirmed a defect in call {seen.id}, so there is nothing to repair")
     expect_answered(seen.board_id, call_rows.count_open_of(connection, seen.board_id))
     verifications.move_on(connection, seen)
     row = values_of(new) | {"call_id": seen.id, "supersedes": before[-1].id if before else None}

@@ -186,7 +186,7 @@ async def _signing_in(gate: Gate, given: str, name: str, sender: str, before: Ke
         if before is None:  # what a person who is signed in scans is most often the serial of a board
             gate.admissions.refuse(sender)
         way_out = "scan the badge, give name and PIN, or a key as `coe-serve init` or `coe-serve add-key` wrote it"
-        raise Problem(ProblemKind.NO_KEY, "nobody has this key, badge, or name and PIN", way_out)
+        raise Problem(ProblemKind.NO_KEY, "this key, badge, or name and PIN is unknown", way_out)
     return key
 
 

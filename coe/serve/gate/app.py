@@ -180,7 +180,7 @@ class SafeHeaders:
             await self._app(scope, receive, send_with_headers)
         except asyncio.CancelledError:
             if not has_begun:
-                way_out = "try again later, and see first whether this request was kept"
+                way_out = "before retrying later, check whether this request was saved"
                 problem = Problem(ProblemKind.DRAINING, "the service ends", way_out, {"Connection": "close"})
                 await problem.response(Request(scope))(scope, receive, send_with_headers)
             raise

@@ -114,7 +114,7 @@ def _known(connection: Connection, key: str, digest: str) -> Handed | None:
     if board.digest != digest:
         raise Problem(
             ProblemKind.CONFLICT,
-            f"board '{key}' was handed in before with another body",
+            f"board '{key}' was submitted before with another body",
             "use a new key for each handing in, also when a board is inspected again",
         )
     return Handed(board, recipe_versions.get(connection, board.recipe_id))
@@ -123,7 +123,7 @@ def _known(connection: Connection, key: str, digest: str) -> Handed | None:
 def _checked(gate: Gate, connection: Connection, key: str, form: BoardRequest) -> Recipe:
     """Return the recipe of a board that may be accepted now; raises Problem, and ConfigError for wrong views."""
     if why := states.why_closed(connection):
-        raise Problem(ProblemKind.DRAINING, why, "hand the board in after it has resumed")
+        raise Problem(ProblemKind.DRAINING, why, "submit the board after it has resumed")
     if board_rows.count_undecided(connection) >= gate.config.limits.waiting_boards:
         detail = f"{gate.config.limits.waiting_boards} boards wait for their decision"
         raise Problem(ProblemKind.BUSY, detail, "try again later, or raise `limits.waiting_boards`")
@@ -257,7 +257,7 @@ class BoardsQuery(StrictModel):
     serial: Annotated[_Given[SpeltText], Field(description="boards of this serial, and panels with a unit of it")] = (
         None
     )
-    key: Annotated[_Given[str], Field(description="the board that was handed in under this key")] = None
+    key: Annotated[_Given[str], Field(description="the board that was submitted under this key")] = None
     verdict: Annotated[_Given[Verdict], Field(description="OK, NG or REVIEW")] = None
     component: Annotated[_Given[SpeltText], Field(description="boards with a call of this component type")] = None
     state: Annotated[_Given[BoardState], Field(description="where the board stands")] = None

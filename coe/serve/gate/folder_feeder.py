@@ -317,7 +317,7 @@ class TakenPictures:
                 except LateImage:
                     raise
                 except (OSError, ImageError) as error:
-                    troubles[name] = f"{name} was handed in, and cannot be moved: {sentence_of(error)}"
+                    troubles[name] = f"{name} was submitted, and cannot be moved: {sentence_of(error)}"
             if not pictures:
                 self._path(key).unlink(missing_ok=True)
                 del self._accepted[key]
@@ -340,7 +340,7 @@ def _read(path: Path) -> dict[str, FileStamp]:
         return {name: FileStamp(*map(int, stamp)) for name, stamp in pictures.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise ConfigError(
-            f"{path} cannot be read ({error}), and names pictures that must not be handed in twice: if board "
+            f"{path} cannot be read ({error}), and names pictures that must not be submitted twice: if board "
             f"'{path.stem}' was accepted, move its pictures away; then remove the file"
         ) from None
 

@@ -292,7 +292,7 @@ class Gate:
         """Look whether the disk of the service takes pictures, and how much of it is free; its faults tell of it."""
         found = await self.files.look(self._prove)
         if found is None:
-            self.disk, found = None, TimeoutError("its disk or server does not answer; see to it")
+            self.disk, found = None, TimeoutError("its disk or server does not answer; check it")
         if isinstance(found, OSError):
             self.faults.pictures_failed(found)
         else:

@@ -95,7 +95,7 @@ def call_reference(visit: Visit, connection: Connection) -> _Pixels:
     if golden:
         return lambda: in_frame(load_golden(visit.gate.config, golden).image, shot.place)
     if (good := board_rows.good_picture(connection, call)) is None:
-        raise Problem(ProblemKind.NO_REFERENCE, "there is no good picture", "no such part was good yet")
+        raise Problem(ProblemKind.NO_REFERENCE, "there is no good picture", "no part of this type has been OK yet")
     return lambda: _pixels(visit.gate, _Shot(good[0], CropPlace.of(good[1]), shot.bits))
 
 
@@ -160,7 +160,7 @@ def _shot(connection: Connection, call: Call) -> _Shot:
 def _pixels(gate: Gate, shot: _Shot, *, is_framed: bool = True) -> DecodedImage:
     """Return what a view shows of a part, framed by what lies around its crop; raises Problem, OSError, ImageError."""
     if shot.view is None or shot.view.removed_us is not None:
-        raise not_found("such picture", "it was never handed in, or its time of retention is over")
+        raise not_found("such picture", "it was never submitted, or was deleted after its retention time")
     file, limit = PictureFile(gate.pictures.path(shot.view.file), shot.view.sha256), gate.config.limits.pixels
     if shot.place is None:
         return decode(file, bits=shot.bits or AS_FILLED, limit_pixels=limit)

@@ -114,7 +114,7 @@ def disk_full(detail: str) -> Problem:
 
 def disk_failed(what: str) -> Problem:
     """Return the problem that the disk cannot be used now."""
-    way_out = "see to the disk or share; the same request will then succeed"
+    way_out = "check the disk or share; the same request will then succeed"
     return Problem(ProblemKind.DISK_FAILED, f"the disk of the service's folder {what}", way_out)
 
 
@@ -137,19 +137,22 @@ def problem_of(error: Exception) -> Problem:
         case DatabaseError(kind=DatabaseErrorKind.FULL):
             return disk_full(str(error))
         case DatabaseError(kind=DatabaseErrorKind.LOST):
-            return Problem(ProblemKind.BUSY, str(error), "try again later, and see first whether this request was kept")
+            return Problem(ProblemKind.BUSY, str(error), "before retrying later, check whether this request was saved")
         case DatabaseError():
-            return Problem(ProblemKind.BUSY, str(error), "try again later; nothing of this request was kept")
+            return Problem(ProblemKind.BUSY, str(error), "try again later; nothing of this request was saved")
         case CallChanged():
             way_out = "read the call again, and send its new ETag as If-Match"
             return Problem(ProblemKind.CHANGED, str(error), way_out)
         case files.DiskFull():
             return disk_full(str(error))
         case CoeError():
-            return Problem(ProblemKind.INVALID, str(error), "correct the request as it says")
+            return Problem(ProblemKind.INVALID, str(error), "correct the request")
         case ClientDisconnect():
             return Problem(
-                ProblemKind.TORN, "the body ended too early", "send it again, whole", status=HTTPStatus.BAD_REQUEST
+                ProblemKind.TORN,
+                "the body ended too early",
+                "send the complete body again",
+                status=HTTPStatus.BAD_REQUEST,
             )
         case HTTPException():
             return _of_starlette(error)

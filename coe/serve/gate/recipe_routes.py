@@ -259,8 +259,8 @@ def _expect_read(whole: WholeBoard, read: tuple[str, ...]) -> None:
     if set(read) != set(whole.blind_to):
         raise Problem(
             ProblemKind.CONFLICT,
-            "; ".join(whole.warnings) or "the fiducials notice a board that lies wrong, and `blind_to` says otherwise",
-            f"name a landmark in the board recipe, or say that no board lies so: `blind_to`: {list(whole.blind_to)}",
+            "; ".join(whole.warnings) or "`blind_to` does not match what the fiducials cannot detect",
+            f"name a landmark in the board recipe, or state that no board lies so: `blind_to`: {list(whole.blind_to)}",
         )
 
 
@@ -272,5 +272,5 @@ def _drawn(whole: WholeBoard, bits: int | None, picture: bytes, limit: int, side
     check_pixels(pixels_in(io.BytesIO(picture)), limit)
     read = read_board(picture, whole.layout, "", bits=bits)
     if read.location is None:
-        raise Problem(ProblemKind.INVALID, read.why, "send a whole picture of a board")
+        raise Problem(ProblemKind.INVALID, read.why, "send a complete picture of a board")
     return encoded(overlay_of(read, side, "RGB"), compress_level=1), read.location.registered

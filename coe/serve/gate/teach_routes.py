@@ -119,7 +119,9 @@ def _keep_picture(draft: BoardDraft, content: bytes, name: str, most_pixels: int
     try:
         ImageSource.of(content, None, None).decode()
     except ImageError as error:
-        raise Problem(ProblemKind.INVALID, f"{name}: the picture {error}", "send a whole picture of a board") from None
+        raise Problem(
+            ProblemKind.INVALID, f"{name}: the picture {error}", "send a complete picture of a board"
+        ) from None
     if len(draft.pictures) >= MOST_PICTURES:
         raise Problem(ProblemKind.TOO_LARGE, f"there are {MOST_PICTURES} pictures already", "remove some")
     form = format_of(content[:8])
@@ -224,7 +226,7 @@ async def begin(visit: Visit) -> Mapping[str, Any]:
     def make() -> BoardDraft:
         draft = draft_named(visit, visit.body.form.name.strip())
         if draft.there:
-            raise ConfigError(f"there is a draft '{draft.name}' already; go on with it, or give another name")
+            raise ConfigError(f"there is a draft '{draft.name}' already; continue it, or give another name")
         draft.folder.mkdir(parents=True)
         return draft
 
@@ -267,7 +269,7 @@ def place(visit: Visit, draft: BoardDraft) -> None:
     """
     form: PointsRequest = visit.body.form
     if form.points and form.picture not in [picture.name for picture in draft.pictures]:
-        raise ConfigError(f"there is no picture '{form.picture}'; name the one in which the points lie")
+        raise ConfigError(f"there is no picture '{form.picture}'; name the picture that shows the points")
     _search(visit, draft, form.points, form.picture)
 
 
@@ -294,7 +296,7 @@ def _search(visit: Visit, draft: BoardDraft, points: Mapping[str, tuple[float, f
     )
     take = ("coe.serve.teach.take_results", "map", str(draft.root), draft.name)
     draft.say(state.model_copy(update={"fits": False}))
-    visit.gate.works.begin(draft, "The board is looked for in the pictures", TeachStep.PLACE, [new, take])
+    visit.gate.works.begin(draft, "Looking for the board in the pictures", TeachStep.PLACE, [new, take])
 
 
 @router.look("GET", "/teach/{draft}/map/{file}", decodes=True)
@@ -314,7 +316,7 @@ def fits(visit: Visit, draft: BoardDraft) -> None:
     """Say that each outline lies on its part."""
     draft.layout  # noqa: B018 - raises ConfigError for a recipe that cannot be used
     if not draft.is_found:
-        raise ConfigError("the board was found in no picture; show two points of it, or search again")
+        raise ConfigError("the board was found in no picture; click two points of it, or search again")
     teach_steps.remember(draft, "Place confirmed")
     state = draft.state  # who looked at all pictures has decided that a fixture holds it
     still = tuple(word for word in state.open if word != "held")
@@ -341,7 +343,7 @@ def cut(visit: Visit, draft: BoardDraft) -> None:
     where = ("--images", f"{draft.name}/{teach_draft.BOARDS}", "--recipe", draft.named(draft.recipe))
     crop = ("coe-experts", "crop", draft.named(draft.rules), *where, "--out", draft.fresh(teach_draft.CUT))
     take = ("coe.serve.teach.take_results", "crops", str(draft.root), draft.name)
-    visit.gate.works.begin(draft, "The parts are cut out of the pictures", TeachStep.PICTURES, [crop, take])
+    visit.gate.works.begin(draft, "Cutting the parts out of the pictures", TeachStep.PICTURES, [crop, take])
 
 
 class MarksRequest(StrictModel):

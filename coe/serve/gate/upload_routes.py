@@ -111,7 +111,7 @@ def check_pixels(pixels: int | None, limit: int) -> int:
     if not pixels:
         raise Problem(
             ProblemKind.NOT_A_PICTURE,
-            "the body is no JPEG, PNG, BMP or TIFF picture",
+            "the body is not a JPEG, PNG, BMP or TIFF picture",
             "send the bytes of such a file, as `curl -T picture.png` does",
         )
     if pixels > limit:
@@ -141,14 +141,14 @@ def _before(gate: Gate, connection: Connection, key: str, name: str, sha256: str
     if board_rows.of_key(connection, key) is not None:
         raise Problem(
             ProblemKind.CONFLICT,
-            f"board '{key}' was handed in, and its pictures do not change any more",
-            "hand the board in again under another key",
+            f"board '{key}' was submitted, and its pictures do not change any more",
+            "submit the board again under another key",
         )
     if before is None and views.count_of_board(connection, key) >= gate.config.limits.views:
         raise Problem(
             ProblemKind.TOO_LARGE,
             f"board '{key}' has {gate.config.limits.views} views already",
-            "hand it in, or raise `limits.views` in the service's config",
+            "submit it, or raise `limits.views` in the service's config",
         )
     return before
 

@@ -34,7 +34,7 @@ def planned(draft: BoardDraft) -> BoardPlan:
 def planned_of(read: Converted, state: DraftState) -> BoardPlan:
     """Return what a placement file tells that reads as a person says; raises ConfigError."""
     if state.side not in set(Side):
-        raise ConfigError(f"'{state.side}' is no side; give top or bottom")
+        raise ConfigError(f"'{state.side}' is not a side; give top or bottom")
     drawn = plan(read, Side(state.side))
     if len(drawn.marks) < 2 and not state.held:
         raise ConfigError(

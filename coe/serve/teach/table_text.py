@@ -55,7 +55,7 @@ def _checked(content: bytes, name: str, kind: str) -> tuple[str, tuple[str, ...]
 
 def _expect_few(bytes_of_text: int, name: str) -> None:
     if bytes_of_text > MOST_TEXT:
-        raise ConfigError(f"{name}: it has more than {MOST_TEXT:,} bytes of text; leave out what is no table of parts")
+        raise ConfigError(f"{name}: it has more than {MOST_TEXT:,} bytes of text; remove what is not a table of parts")
 
 
 async def taken(content: bytes, name: str, kind: str) -> tuple[str, tuple[str, ...]]:

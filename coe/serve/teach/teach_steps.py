@@ -70,7 +70,7 @@ def missing(draft: BoardDraft) -> list[str]:
     silent = [crop.path for listed in found.values() for crop in listed if not crop.mark]
     inspected = dict.fromkeys([*found, *(site.component for site in draft.layout.sites)])
     lacking = [name for name in inspected if not any(crop.mark == "good" for crop in found.get(name, ()))]
-    said = [f"{counted(len(silent), 'picture is', 'pictures are')} not said to be good or bad"] if silent else []
+    said = [f"{counted(len(silent), 'picture is', 'pictures are')} not marked good or bad"] if silent else []
     return said + ([f"without a good picture: {', '.join(lacking)}"] if lacking and not silent else [])
 
 

@@ -104,7 +104,7 @@ def _reason(picture: BoardPicture, handed_in: Mapping[str, str]) -> str:
         return next(iter(picture.unread.values()))
     for unit, read in picture.serials.items() if picture.layout.codes else ():
         if unit not in picture.location.skipped and read != handed_in.get(unit, read):
-            return f"its code says '{read}', and it was handed in as '{handed_in[unit]}'"
+            return f"its code says '{read}', and it was submitted as '{handed_in[unit]}'"
     return ""
 
 
@@ -306,7 +306,7 @@ class Feeder:
         except LineClosed as error:
             self._answer(run, item, Result.refused(request, Failure(FailureKind.LINE, str(error)), 0.0))
         except Exception as error:  # one picture that cannot be handed in must not stop the others
-            reason = sentence_of(error, during="the picture was handed in")
+            reason = sentence_of(error, during="the picture was submitted")
             self._answer(run, item, Result.refused(request, Failure(FailureKind.IMAGE, reason), 0.0))
         else:
             failpoints.reached(failpoints.Failpoint.SUBMITTED)

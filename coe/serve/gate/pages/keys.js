@@ -43,11 +43,11 @@ class KeyReader {
     if (!signs.length) return keys.length === 1 ? { button: first?.target } : {};
     if (isEnd || keys.some(({ sinceMs }) => sinceMs <= SCAN_MS)) {
       this.scannedMs = keys.at(-1).atMs;
-      return first.atMs - this.heardMs < SCAN_MS ? { fault: "The beginning of that scan was lost while the page came. Scan again." } : { scan: readings(keys) };
+      return first.atMs - this.heardMs < SCAN_MS ? { fault: "The beginning of the scan was lost while the page loaded. Scan again." } : { scan: readings(keys) };
     }
     // A scanner that stutters sends its last signs late.
     if (first.atMs - this.scannedMs < REST_MS) return {};
-    return keys.length > 1 || first.sinceMs <= QUIET_MS ? { fault: "Those keys came too fast for an answer. Press one key, and look." } : { key: first };
+    return keys.length > 1 || first.sinceMs <= QUIET_MS ? { fault: "Those keys came too fast for an answer. Press one key and check the result." } : { key: first };
   }
 
   // Take a key that goes into a field that holds `text`: "page", "kept", or { scan, before } at the end of a scan.

@@ -12,7 +12,7 @@ if (location.hash.startsWith("#/teach/") && place.dataset.confirmed !== "1") sen
 async function draw(file) {
   stage.hidden = asks.hidden = true;
   if (!file) return;
-  says.textContent = "The board is looked for in the picture ...";
+  says.textContent = "Looking for the board in the picture …";
   const answer = await send("POST", `${place.dataset.path}/overlay?side=2400`, file);
   if (!answer) { says.textContent = "There is no overlay; choose another picture."; return; }
   proof = answer.headers.get("X-Overlay-Proof") ?? "";
@@ -24,7 +24,7 @@ async function draw(file) {
   canvas.getContext("2d").drawImage(bitmap, 0, 0);
   stage.hidden = false;
   asks.hidden = !proof || place.dataset.confirmed === "1";
-  says.textContent = proof ? "Look at every part." : "The board is not registered in this picture; the reason stands above it. Without that nothing can be confirmed.";
+  says.textContent = proof ? "Look at every part." : "The board was not found in this picture, for the reason above it, so nothing can be confirmed.";
 }
 
 document.getElementById("overlay-confirm").addEventListener("click", async () => {

@@ -6,7 +6,7 @@ const teach = document.getElementById("teach"), at = teach?.dataset.path;
 // Send, and put a refusal into the place for faults that is next to a field; null if it was refused.
 async function tell(near, ...request) {
   const place = (near?.closest("section, form, .panel") ?? document).querySelector(".fault"), { answer, problem } = await ask(...request);
-  const text = answer ? "" : `${problem.detail}. ${problem.way_out === "correct the request as it says" ? "" : problem.way_out}`;
+  const text = answer ? "" : `${problem.detail}. ${problem.way_out === "correct the request" ? "" : problem.way_out}`;
   if (place) {
     place.hidden = !text;
     place.textContent = text;
@@ -30,7 +30,7 @@ document.getElementById("teach-undo")?.addEventListener("click", async (event) =
 document.querySelectorAll("[data-upload]").forEach((field) => field.addEventListener("change", async () => {
   const faults = [];
   for (const file of field.files) {
-    say(`${file.name} is sent ...`);
+    say(`Uploading ${file.name} …`);
     const kind = field.dataset.upload, name = new URLSearchParams({ name: file.name.slice(-200) });
     if (!await tell(field, "PUT", `${at}/files/${kind}?${name}`, file)) faults.push(`${file.name}: ${field.closest("section").querySelector(".fault").textContent}`);
   }
@@ -77,7 +77,7 @@ async function mark(crops, word) {
   for (const crop of asked) {
     crop.dataset.photo = paths[crop.dataset.photo];
     crop.dataset.mark = word;
-    crop.ariaLabel = `${crop.innerText}: ${word || "not said"}`;
+    crop.ariaLabel = `${crop.innerText}: ${word || "open"}`;
   }
   for (const [id, of] of [["good", "good"], ["bad", "bad"], ["open", ""]]) document.getElementById(`count-${id}`).textContent = marks.querySelectorAll(`.crop[data-mark="${of}"]`).length;
   const undo = document.getElementById("teach-undo");

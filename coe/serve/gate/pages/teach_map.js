@@ -35,7 +35,7 @@ if (map) {
       svg.append(make("path", { d: `M${at[0] - unit} ${at[1]}h${2 * unit}M${at[0]} ${at[1] - unit}v${2 * unit}`, class: "cross" }));
       for (const look of ["halo", "name"]) svg.append(make("text", { x: at[0] + 1.6 * unit, y: at[1], "font-size": unit * 1.6, class: look }, name));
     }
-    says.textContent = Object.keys(points).length > 1 ? "As you showed it" : said;
+    says.textContent = Object.keys(points).length > 1 ? "As you placed it" : said;
     take.hidden = Object.keys(points).length < 2;
     reset.hidden = !Object.keys(points).length;
     asks.hidden = !reset.hidden;
@@ -95,7 +95,7 @@ if (map) {
   pic.addEventListener("pointerup", () => { if (drag?.moves) ask(); drag = null; });
 
   async function show(name) {
-    says.textContent = "The board is looked for in the picture …";
+    says.textContent = "Looking for the board in the picture …";
     const answer = await tell(map, "GET", `${at}/map/${encodeURIComponent(name)}`);
     if (!answer) { says.textContent = "The overlay cannot be drawn."; return; }
     shown = await answer.json();
@@ -110,8 +110,8 @@ if (map) {
       chip.dataset.point = chip.textContent;
       chip.addEventListener("click", () => { armed = armed === chip.dataset.point ? "" : chip.dataset.point; draw(); });
     }
-    const scale = `${shown.um_per_pixel.toFixed(2)} µm a pixel, turned by ${(Math.round(shown.turn_deg * 10) / 10 || 0).toFixed(1)}°`;
-    said = shown.by_hand ? `As you showed it: ${scale}${shown.why ? `. Its marks are not seen in the picture (${shown.why}), so the line cannot find other boards by them: say that a fixture holds each board, or name other marks` : ""}` : !shown.registered ? `Not found in ${name}: ${shown.why}` : shown.held ? `Cut where the fixture holds it: ${scale}` : `Found: ${scale}, marks within ${shown.residual_um.toFixed(0)} µm`;
+    const scale = `${shown.um_per_pixel.toFixed(2)} µm a pixel, rotated by ${(Math.round(shown.turn_deg * 10) / 10 || 0).toFixed(1)}°`;
+    said = shown.by_hand ? `As you placed it: ${scale}${shown.why ? `. Its marks are not seen in the picture (${shown.why}), so the line cannot find other boards by them: say that a fixture holds each board, or name other marks` : ""}` : !shown.registered ? `Not found in ${name}: ${shown.why}` : shown.held ? `Cut where the fixture holds the board: ${scale}` : `Found: ${scale}, marks within ${shown.residual_um.toFixed(0)} µm`;
     map.classList.toggle("lost-board", !shown.registered);
     document.getElementById("map-fits").disabled = !shown.registered;
     draw();

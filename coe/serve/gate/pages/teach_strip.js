@@ -37,8 +37,8 @@ for (const one of thresholds ? JSON.parse(thresholds.dataset.scores).experts : [
   const line = add("path", { class: "line" }), grip = add("circle", { r: 10, cy: 122, class: "grip" });
 
   function rate(counted, name) {
-    if (!counted) return "nobody knows: no such picture";
-    return `${counted.events} of ${counted.trials}, ${one.knows_all[name] ? "all learned from" : `at most ${(100 * counted.at_most).toFixed(1)} %`}`;
+    if (!counted) return "unknown: no such picture";
+    return `${counted.events} of ${counted.trials}, ${one.knows_all[name] ? "all training pictures" : `at most ${(100 * counted.at_most).toFixed(1)} %`}`;
   }
   function draw() {
     const x = across(threshold), point = threshold === one.threshold ? one.now : near(threshold);
