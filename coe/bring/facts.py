@@ -7,19 +7,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, get_args
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from coe import config
 from coe.core import Expert
 from coe.errors import ConfigError, first_line, list_few
-from coe.helpers import regular
+from coe.helpers import strict_yaml
 from coe.helpers.preprocessing import NORMALIZATIONS, Outputs, Preprocessing, Resize
 from coe.store.kinds import FileKind, Foreign, Kind
 
 FILE = "model.yaml"
 """The file beside weights in which a user says what options of import say."""
-_MOST_BYTES = 1 << 16
 SEEN = ("resize", "interpolation", "channels", "normalize", "pad")
 OUTPUTS = {"output": "name", "layout": "layout", "activation": "activation"}
 _KEYS = ("kind", "labels", "input", "prefix", *SEEN, *OUTPUTS)
@@ -79,19 +77,22 @@ class Wishes:
 def beside(path: Path) -> dict[str, str]:
     """Return what `model.yaml` beside weights says, by the names of the options; empty if there is none.
 
-    Raises ConfigError for a file that cannot be read, and for a key that means nothing.
+    Each word stays as it is written: a label `no` is not a boolean. Raises ConfigError for a file that cannot be read,
+    for an unknown key, and for a key without a value.
     """
-    file = path.parent / FILE
+    file, keys = path.parent / FILE, f"the keys are {', '.join(_KEYS)}"
     if not file.is_file():
         return {}
-    try:
-        said = yaml.safe_load(regular.read(file, _MOST_BYTES).decode("utf-8-sig")) or {}
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ConfigError(f"{file}: cannot be read ({first_line(error):.200})") from error
-    if not isinstance(said, dict) or (unknown := [key for key in said if key not in _KEYS]):
-        wrong = list_few(f"'{key!s:.40}'" for key in unknown) if isinstance(said, dict) else "it"
-        raise ConfigError(f"{file}: {wrong} is not a key; the keys are {', '.join(_KEYS)}")
-    return {key: ",".join(map(str, value)) if isinstance(value, list) else str(value) for key, value in said.items()}
+    document = strict_yaml.parse(file, strict_yaml.content(file, FILE), keys)
+    said = {}
+    for key, value in document.data.items():
+        words = value if isinstance(value, list) else [value]
+        if key not in _KEYS:
+            raise document.error((key,), f"'{key:.40}' is not a key; {keys}")
+        if not words or not all(isinstance(word, str) for word in words):
+            raise document.error((key,), f"'{key}' needs a word, or a list of words as [ok, missing]")
+        said[key] = ",".join(words)
+    return said
 
 
 def size_of(said: Mapping[str, str]) -> int:

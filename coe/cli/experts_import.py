@@ -238,7 +238,7 @@ class Import(Described):
                 if names.count(name) > 1:
                     raise ConfigError(f"{names.count(name)} files would be the expert '{name}'; rename them")
                 kind = None if self.board else _of_ending(file) or self.kind
-                self._import(f"{board}/{name}", file, kind, None)
+                self._import(f"{board}/{name}", file, kind, self._pictures_of(name))
             except DiskFull:
                 raise
             except typer.Exit:  # prepared in part, which was told
@@ -249,12 +249,17 @@ class Import(Described):
             else:
                 imported.append(name)
         out.print(f"{len(imported)} of {counted(len(files), 'file')} imported")
-        is_judged = not imported or self._judge_all(board, imported)
+        is_judged = not imported or self._judge_all(board, imported, names)
         is_drafted = self.as_backbone or not imported or self.board or self._write_draft(board, imported)
         return Exit.OK if len(imported) == len(files) and is_judged and is_drafted else Exit.NOT_GOOD
 
-    def _judge_all(self, board: str, names: list[str]) -> bool:
-        """Judge the pictures of several experts; return whether each picture could be judged."""
+    def _pictures_of(self, name: str) -> Path | None:
+        """Return the folder with the pictures of one expert of several, if there is one."""
+        place = None if self.images_at is None or self.as_backbone else self.images_at / name
+        return place if place is not None and place.is_dir() else None
+
+    def _judge_all(self, board: str, names: Sequence[str], every: Sequence[str]) -> bool:
+        """Judge the pictures of several experts, of `every` file; return whether each picture could be judged."""
         if self.as_backbone:
             return True
         if self.images_at is None:
@@ -264,7 +269,16 @@ class Import(Described):
 
         try:
             experts = {name: replace(self.shelf.manifest(f"{board}/{name}").expert(), id=name) for name in names}
-            pictures = labelled.find(self.images_at, experts)
+            if any(self._pictures_of(name) for name in every):  # those of a file that was refused are judged by nobody
+                folders = {path.name for path in self.images_at.iterdir() if path.is_dir()}
+                if unknown := sorted(folders - set(every)):
+                    raise ConfigError(
+                        f"{self.images_at}: {list_few(unknown)} is the name of no file; rename the folder"
+                    )
+                places = {name: place for name in names if (place := self._pictures_of(name))}
+                pictures = [one for name, place in places.items() for one in _pictures(experts[name], place)]
+            else:
+                pictures = labelled.find(self.images_at, experts)
         except (ConfigError, StoreError) as error:
             complain(error)
             return False

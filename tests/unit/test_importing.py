@@ -96,6 +96,7 @@ def test_a_folder_of_weights_becomes_experts_and_a_draft(run, tmp_path):
     (folder / "readme.md").write_text("weights")
     for name, level in (("a", 10), ("b", 20)):
         picture(tmp_path / "labelled" / "lamp" / "ok" / f"{name}.png", level)
+    picture(tmp_path / "labelled" / "lamp" / "bad" / "c.png", 230)
     options = ("--kind", "narrow", "--labels", "ok,bad", "--no-prepare", *STATED, "--normalize", "0..255")
     (folder / "model.yaml").write_text("input: 32\n")
     said = run("import", "line7", folder, *options, "--images", tmp_path / "labelled")
@@ -105,7 +106,7 @@ def test_a_folder_of_weights_becomes_experts_and_a_draft(run, tmp_path):
     assert "left out: readme.md" in said.words
     assert "lamp.onnx" not in said.words
     assert "3 of 5 files imported" in said.out
-    assert "lamp: 2 of 2 as labelled" in said.out
+    assert "lamp: 3 of 3 as labelled" in said.out
     assert Store(tmp_path / "store").ids() == ["line7/Body-A", "line7/body-b", "line7/lamp"]
     board = rules.load(tmp_path / "here" / "line7.yaml")
     assert {id: expert.weights for id, expert in board.experts.items()} == {
@@ -114,6 +115,22 @@ def test_a_folder_of_weights_becomes_experts_and_a_draft(run, tmp_path):
     for name, component in board.components.items():
         said_ok = board.router.next(component.root, Finding(name, "fp32", "ok", 1.0))
         assert said_ok.verdict is Verdict.REVIEW
+
+
+def test_a_file_of_a_folder_that_its_pictures_refute_stays_out(run, tmp_path):
+    (folder := tmp_path / "weights").mkdir()
+    for name in ("lamp", "other"):
+        lamp(folder / f"{name}.onnx")
+    for number in range(10):
+        picture(tmp_path / "labelled" / "lamp" / "dark" / f"{number}.png", 5 + number)
+        picture(tmp_path / "labelled" / "lamp" / "bright" / f"{number}.png", 240 + number)
+    options = ("--input", "32", "--labels", "bright,dark", "--no-prepare", *STATED)
+    said = run("import", "b", folder, *options, "--images", tmp_path / "labelled")
+    assert (said.status, "--labels dark,bright" in said.words) == (1, True)
+    assert Store(tmp_path / "store").ids() == ["b/other"]
+    (tmp_path / "labelled" / "othr").mkdir()
+    said = run("import", "b", folder, *options, "--images", tmp_path / "labelled")
+    assert (said.status, "othr" in said.words) == (1, True)
 
 
 def test_a_draft_replaces_no_file(run, tmp_path):
@@ -259,9 +276,14 @@ def test_what_nobody_says_is_asked_at_once_and_model_yaml_answers(run, tmp_path)
     # Options count before the file, and neither counts before what a record says.
     assert run("import", "b/lamp", tmp_path / "lamp.onnx", "--no-prepare", "--resize", "letterbox").status == 0
     assert Store(tmp_path / "store").manifest("b/lamp").preprocessing.resize == "letterbox"  # type: ignore[union-attr]
+    (tmp_path / "model.yaml").write_text(said.replace("[dark, bright]", "[no, on]"))  # as written, not False and True
+    assert run("import", "b/lamp", tmp_path / "lamp.onnx", "--no-prepare").status == 0
+    assert Store(tmp_path / "store").manifest("b/lamp").labels == ("no", "on")
     for more, word in (
         ("normalize: imagenet", "otherwise"),
         ("size: 3", "'size'"),
+        ("labels: [bright, dark]", "labels"),
+        ("kind:", "kind"),
         ("input: big", "pixels"),
         ("[", ""),
     ):
