@@ -7,7 +7,7 @@ picture has its component; what is known to be bad is left out, and what is uncl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -114,8 +114,8 @@ def _loaded(
 # Good parts
 
 
-def good_pictures(expert: Expert, plan: TrainingPlan) -> list[tuple[str, Path]]:
-    """Return the pictures of good parts in a plan's folder, sorted, each with its component.
+def shown_parts(expert: Expert, plan: TrainingPlan) -> list[Photograph]:
+    """Return the pictures of good parts, and of those known to be bad, in a plan's folder, by component and path.
 
     Without a folder of a component, all pictures are of the first component. Raises ConfigError if there is no folder.
     """
@@ -123,16 +123,9 @@ def good_pictures(expert: Expert, plan: TrainingPlan) -> list[tuple[str, Path]]:
         raise ConfigError(f"{plan.data}: give a folder with images of good parts")
     if letters(name := plan.data.resolve().name) in {letters(label) for label in (*expert.labels, *expert.reject)}:
         raise ConfigError(f"{plan.data}: '{name}' is a label against a part; give a folder with good parts alone")
-    found = _rows(expert, plan, good_only=True)
-    first = next(iter(plan.references), "")
-    of_component = [(one.component or first, one.path) for one in found if one.good]
-    order = list(plan.references) or [first]
-    return sorted(of_component, key=lambda pair: (order.index(pair[0]) if pair[0] in order else 0, pair[1]))
-
-
-def bad_pictures(expert: Expert, plan: TrainingPlan) -> list[Path]:
-    """Return the pictures in a plan's folder that are known to be bad, sorted."""
-    return sorted(one.path for one in _rows(expert, plan, good_only=True) if not one.good)
+    order = list(plan.references) or [""]
+    found = [replace(one, component=one.component or order[0]) for one in _rows(expert, plan, good_only=True)]
+    return sorted(found, key=lambda one: (order.index(one.component) if one.component in order else 0, one.path))
 
 
 def pixels(

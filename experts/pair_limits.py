@@ -320,7 +320,7 @@ def _in_folder(kind: PairKind, expert: Expert, plan: TrainingPlan) -> _Parts:
         )
     if len(plan.references) > 1 and not any((plan.data / component).is_dir() for component in plan.references):
         raise ConfigError(f"{plan.data}: give a folder with a folder of each component: {', '.join(plan.references)}")
-    pictures = labelled_folder.good_pictures(expert, plan)
+    pictures = [one for one in labelled_folder.shown_parts(expert, plan) if one.good]
     if not pictures:
         places = f"in {plan.data} itself, or in a folder of each component ({', '.join(plan.references)})"
         raise ConfigError(f"{plan.data} holds no images of good parts; put them {places}")
@@ -333,7 +333,7 @@ def _in_folder(kind: PairKind, expert: Expert, plan: TrainingPlan) -> _Parts:
         is_polar = plan.polarity and (len(plan.references) == 1 or polarity_is_known(component))
         alike: dict[str, dict[str, Comparison]] = {}
         looks = {look.id: look for look in reference.alternates}
-        paths = [path for other, path in pictures if other == component]
+        paths = [one.path for one in pictures if one.component == component]
         random.Random(plan.seed).shuffle(paths)
         for path in paths:
             name = path.relative_to(plan.data).as_posix()

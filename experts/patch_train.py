@@ -194,7 +194,8 @@ def _pictures(
         best = best_of(image, reference.alternates)
         return kind.compare(image, best, expert), best.id
 
-    paths = [path for _, path in labelled_folder.good_pictures(expert, plan)]
+    shown = labelled_folder.shown_parts(expert, plan)
+    paths = [one.path for one in shown if one.good]
     if len(paths) > MOST:
         remarks.append(f"learned from {MOST} of {len(paths)} pictures, taken evenly: a bank has no room for more")
         paths = exam.evenly(paths, MOST)
@@ -216,7 +217,7 @@ def _pictures(
                 f"{plan.data}: {len(group.good)} pictures of good parts{of}{same} are too few; give at least {FEW}, of "
                 f"as many parts, and better {ADVISED}"
             )
-    for path in exam.evenly(labelled_folder.bad_pictures(expert, plan), MOST):
+    for path in exam.evenly(sorted(one.path for one in shown if not one.good), MOST):
         # Bad pictures say which good ones look bad; nothing else is learned from them.
         prepared, id = input_of(labelled_folder.pixels(path, plan, taken, Purpose.TEST))
         if not prepared.doubt:
