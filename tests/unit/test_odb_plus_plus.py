@@ -11,9 +11,7 @@ import pytest
 from placed import parse_file, read_file
 
 from coe.board.parts_list import Side
-from coe.bring.board.board_outline import edge_in
 from coe.bring.parts import cad_files
-from coe.bring.parts.answers import Answers
 from coe.bring.parts.converting import parse_bom
 from coe.bring.parts.placements import PlacementFile
 from coe.errors import ConfigError
@@ -29,7 +27,6 @@ PACKAGES = (
 FILES = {
     "odb/misc/info": "JOB_NAME=odb\nUNITS=MM\n",
     DATA: PACKAGES,
-    "odb/steps/pcb/profile": "UNITS=INCH\nS P 0;;ID=1\nOB 0 0 I\nOS 3 0\nOC 3 2 3 1 N\nOS 0 1\nOE\nSE\n",
     "odb/steps/panel/stephdr": "STEP-REPEAT {\n}\n",
     "odb/steps/panel/layers/comp_+_top/components": "CMP 0 1 1 0 N FID9 F\n",
     TOP: (
@@ -106,7 +103,6 @@ def test_components_lie_at_the_middle_of_their_packages_and_turn_clockwise(raw: 
         ("J2", 10, 39, 270, Side.BOTTOM, "CON-2", "HDR"),
         ("J3", 29, 40, 0, Side.BOTTOM, "CON-2", "HDR"),
     ]
-    assert edge_in(Path("b.tgz"), file, Answers()) == (0, 0, 101.6, 50.8)
     assert file.not_placed == ("C8",)
     assert "panel" in "".join(file.notes)
     assert "pins" not in "".join(file.notes)
@@ -137,12 +133,6 @@ def test_packages_of_kicad_are_mirrored_and_lie_at_their_origins() -> None:
 )
 def test_what_is_unproven_or_unread_is_noted(files: dict[str, str], noted: str) -> None:
     assert re.search(noted, "".join(read(tgz(files)).notes))
-
-
-@pytest.mark.parametrize("corner", ["nan 0", "3 inf", "3 x"])
-def test_an_edge_that_is_no_number_is_refused(corner: str) -> None:
-    with pytest.raises(ConfigError, match="lacks a number"):
-        edge_in(Path("b.tgz"), read(tgz({**FILES, "odb/steps/pcb/profile": f"OB 0 0 I\nOS {corner}\n"})), Answers())
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import atan2, cos, hypot, isfinite, pi, radians, sin
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from coe.bring.board.package_sizes import PackageSize
 from coe.bring.parts import text_table
 from coe.bring.parts.answers import Answers
 from coe.bring.parts.cad_files import numbers_in
 from coe.bring.parts.kicad_board import FOOTPRINTS, read_board, words_of
+from coe.bring.parts.placements import PlacementFile
 from coe.bring.parts.text_table import Node, Numbered
 from coe.errors import ConfigError
-
-if TYPE_CHECKING:
-    from coe.bring.parts.placements import PlacementFile
 
 Rectangle = tuple[float, float, float, float]
 """Left, bottom, right and top in mm."""
@@ -50,13 +47,13 @@ def read_outline(path: Path) -> tuple[Rectangle, Mapping[str, PackageSize]]:
 
 
 def edge_in(path: Path, file: PlacementFile, form: Answers) -> Rectangle | None:
-    """Return the rectangle around the board by what its placement file draws, or tells.
+    """Return the rectangle around the board by what its placement file, a board of KiCad, draws.
 
     None if that is no edge, or if a person turns or shifts the places in the file.
     """
     is_as_drawn = (form.y, form.offset) == ("up", (0.0, 0.0))
     with numbers_in(path, "its edge"):
-        return _around([*file.edge, *_kicad(file.drawn)]) if is_as_drawn else None
+        return _around(_kicad(file.drawn)) if is_as_drawn else None
 
 
 def _around(drawn: Iterable[tuple[float, float]]) -> Rectangle | None:
@@ -68,21 +65,6 @@ def _around(drawn: Iterable[tuple[float, float]]) -> Rectangle | None:
         raise ValueError
     xs, ys = ([point[axis] for point in points] for axis in (0, 1))
     return round(min(xs), 4), round(min(ys), 4), round(max(xs), 4), round(max(ys), 4)
-
-
-def edge_points(
-    steps: Iterable[tuple[tuple[float, float], tuple[float, float] | None, bool]],
-) -> Iterator[tuple[float, float]]:
-    """Yield points on the edge of polygons by their corners, each with the middle of the arc that leads to it, if any.
-
-    A corner also says whether that arc goes clockwise.
-    """
-    start = None
-    for corner, middle, clockwise in steps:
-        if start and middle:
-            yield from _arc(start, corner, middle, clockwise=clockwise)
-        yield corner
-        start = corner
 
 
 def _gerber(path: Path, text: str) -> Iterator[tuple[float, float]]:

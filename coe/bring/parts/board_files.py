@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from coe.bring.parts import eagle_board, gerber_parts, ipc_2581, kicad_board, odb_plus_plus, openpnp_board
-from coe.bring.parts.text_table import Table
+from coe.bring.parts.text_table import Table, in_utf8
 from coe.errors import ConfigError
 
 Converter: TypeAlias = Callable[[Path, bytes], Table]
@@ -58,6 +58,7 @@ def read_board_file(path: Path, raw: bytes, wanted: str) -> Table | None:
 
     Raises ConfigError for a file that cannot be read, and says that `wanted` is to be exported.
     """
+    raw = in_utf8(raw)
     if converter := converter_of(raw):
         return converter(path, raw)
     for mark, what in _NOT_READ.items():

@@ -16,7 +16,7 @@ from coe.bring.parts.board_files import read_board_file
 from coe.bring.parts.placement_header import PlacementHeader, find_headers, lines_below
 from coe.bring.parts.placements import Placement
 from coe.bring.parts.refdes import JOINED, USUAL, designators, fault_of, is_date
-from coe.bring.parts.text_table import TextLine, fault, in_utf8, lines_of
+from coe.bring.parts.text_table import TextLine, fault, lines_of
 from coe.bring.parts.vocabulary import (
     BOM_COLUMNS,
     BOM_LAST_VALUES,
@@ -64,7 +64,6 @@ class Bom(dict[str, BomPart]):
 
 def parse(path: Path, raw: bytes, form: Answers = AS_IT_IS) -> Bom:
     """Return what the bytes of a BOM say; see `converting.parse_bom`."""
-    raw = in_utf8(raw)
     table = read_board_file(path, raw, "the bill of materials")
     if table is None:
         table = lines_of(path, raw, "the BOM", lambda lines: is_bom(lines, form))
@@ -172,8 +171,9 @@ def _parts(path: Path, rows: Sequence[Row], header: PlacementHeader) -> Bom:
     for number, cells, row, _ in rows:
         part = BomPart(cells.get("value", ""), cells.get("package", ""), number not in fitting.left_out, number)
         listed, text = cells.get("refdes", ""), " ".join(filter(None, row))
+        filled = [cell for cell in row if re.search(r"[^\W_]", cell)]
         repeats = listed.casefold() == names[columns["refdes"]].casefold()
-        if repeats or _is_note(_filled(row), listed, usual if part.is_fitted else 0):
+        if repeats or _is_note(filled, listed, usual if part.is_fitted else 0):
             if says_so(text) and not re.search(r"=|:\s*\d+$|\bmark", text):  # else it is a legend, or a total
                 heading = f"{number}: '{text}' heads parts that are not fitted"
             passed.append(f"line {number}: '{visible(text[:_MOST_SIGNS])}'")
@@ -188,7 +188,7 @@ def _parts(path: Path, rows: Sequence[Row], header: PlacementHeader) -> Bom:
         for refdes in named:
             if what := fault_of(refdes):
                 faults.setdefault(what, {}).setdefault(number, refdes)
-            if own.setdefault(refdes, (number, words))[1] != words:
+            if own.setdefault(refdes, (number, words))[1] != words and _LIKE_A_NAME.search(refdes):
                 differing.setdefault(refdes, [own[refdes][0]]).append(number)
             bom.setdefault(refdes, part)
             if question := fitting.asked.get(number):
@@ -196,43 +196,19 @@ def _parts(path: Path, rows: Sequence[Row], header: PlacementHeader) -> Bom:
     if faults:
         what, wrong = next(iter(faults.items()))
         raise fault(path, [*wrong], f"'{next(iter(wrong.values()))}' {what}")
-    told = _without_words(path, bom, differing)
-    bom.asked = asked
-    few = list_few(passed, _MOST_TOLD, "; ")
-    bom.notes = (*([f"passed over, as they name no part: {few}"] if passed else ()), *fitting.notes, *told)
-    return bom
-
-
-def _without_words(path: Path, bom: Bom, differing: Mapping[str, list[int]]) -> tuple[str, ...]:
-    """Take words that are no designators out of a BOM, and return a note on them; raises ConfigError.
-
-    Wire, Label or PCB may stand in several lines that differ, as no word of them is a designator; 134 is one of a
-    nozzle.
-    """
-    wordy = {name for name in differing if any(map(str.isalpha, name)) and not _LIKE_A_NAME.search(name)}
-    few = list_few(
-        f"'{visible(name)}' (lines {', '.join(map(str, differing[name]))})"
-        for name in sorted(differing, key=wordy.__contains__)
-    )
-    for name in wordy:
-        del bom[name]
-    if len(wordy) < len(differing) or len(wordy) > sum(map(bool, map(_LIKE_A_NAME.search, bom))):
+    if differing:  # Wire, or Label, may stand in several lines: it is no designator
+        few = list_few(f"'{visible(name)}' (lines {', '.join(map(str, lines))})" for name, lines in differing.items())
         raise ConfigError(f"{path}: lines say different things of one part; correct them: {few}")
     if not bom:
         raise ConfigError(f"{path}: there is no part under the header of the BOM; export it again, or {_WHICH_COLUMN}")
-    return (f"lines say different things of words without a number, which are left out: {few}",) if wordy else ()
-
-
-def _filled(row: Sequence[str]) -> list[str]:
-    """Return the cells of a row that hold a letter or a digit."""
-    return [cell for cell in row if re.search(r"[^\W_]", cell)]
+    bom.asked = asked
+    few = list_few(passed, _MOST_TOLD, "; ")
+    bom.notes = (*([f"passed over, as they name no part: {few}"] if passed else ()), *fitting.notes)
+    return bom
 
 
 def _is_note(filled: Sequence[str], listed: str, usual: int) -> bool:
-    """Tell whether a row is a heading, or a line as "Rev: B2", "Total 5", or a page number, and lists no parts.
-
-    `filled` are its cells, of which a row of parts has `usual` or more.
-    """
+    """Tell whether a row, of which a part fills `usual` cells, is a heading or a line as "Rev: B2" or "Total 5"."""
     names = designators(listed)
     lists = any(map(USUAL.match, names))
     has_letters = any(re.search(r"[^\W\d_]", cell) for cell in filled)  # else it is a sum, or numbers a line

@@ -114,8 +114,12 @@ class Converted:
             raise ConfigError(
                 "all parts lie on the bottom side: say how the file describes it with --bottom-x and --bottom-angle"
             )
+        rows = (
+            (part.refdes, *map(_written, (part.x_mm, part.y_mm, part.rotation_deg)), part.side, part.component)
+            for part in self.parts
+        )
         remarks = [made_of, *([f"not fitted: {', '.join(self.not_fitted)}"] if self.not_fitted else [])]
-        return "".join(f"# {' '.join(remark.split())}\n" for remark in remarks) + text_of(self.parts)
+        return "".join(f"# {' '.join(remark.split())}\n" for remark in remarks) + _table((COLUMNS, *rows))
 
 
 def convert(path: Path, bom: Path | None, answers: Answers, known: Sequence[str] = ()) -> Converted:
@@ -154,15 +158,6 @@ def _from_top(place: Placement, answers: Answers) -> Placement:
     if place.side is Side.TOP or (bottom := answers.bottom) is None:
         return place
     return replace(place, x_mm=bottom.x_from_top(place.x_mm), rotation_deg=bottom.angle_seen(place.rotation_deg))
-
-
-def text_of(parts: Sequence[BoardPart]) -> str:
-    """Return the header and the rows of `parts.csv`."""
-    rows = (
-        (part.refdes, *map(_written, (part.x_mm, part.y_mm, part.rotation_deg)), part.side, part.component)
-        for part in parts
-    )
-    return _table((COLUMNS, *rows))
 
 
 def _written(number: float) -> str:

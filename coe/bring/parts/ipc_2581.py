@@ -9,12 +9,10 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as xml
 from cmath import rect
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import radians
 from pathlib import Path
 
-from coe.bring.board.board_outline import edge_points
 from coe.bring.parts import cad_files
 from coe.bring.parts.cad_files import CadPart, numbers_in, only_board, table_of
 from coe.bring.parts.text_table import Table
@@ -24,7 +22,6 @@ from coe.helpers.visible import visible
 
 _OF_KICAD = re.compile(r"^(?:CMP|PKG|REF):|^(?:CMP|PKG)_")
 """What KiCad 8 and 9 write before names, in files of revision C and B."""
-_TRUE = ("true", "1")
 _SHAPES = ("LayerFeature", "Set", "PadStackDef", "PhyNetGroup", "LogicalNet")
 """Most of a file, and nothing of it is needed."""
 
@@ -39,7 +36,6 @@ class _Ipc2581:
     listed: dict[str, dict[str, tuple[xml.Element, xml.Element]]] = field(default_factory=dict)
     steps: dict[str, list[xml.Element]] = field(default_factory=dict)
     panels: set[str] = field(default_factory=set)
-    profiles: dict[str, xml.Element | None] = field(default_factory=dict)
 
 
 def board_table(path: Path, raw: bytes) -> Table:
@@ -53,9 +49,7 @@ def board_table(path: Path, raw: bytes) -> Table:
     for component in board.steps[step]:
         with numbers_in(path, f"the component '{visible(component.get('refDes', ''))}'"):
             parts.append(_part(component, board))
-    with numbers_in(path, "the profile of the board"):
-        edge = [(x * unit.mm, y * unit.mm) for x, y in edge_points(_corners(board.profiles[step]))]
-    return replace(table_of(parts, notes, unit), edge=tuple(edge))
+    return table_of(parts, notes, unit)
 
 
 def _read(path: Path, raw: bytes) -> _Ipc2581:
@@ -79,21 +73,11 @@ def _read(path: Path, raw: bytes) -> _Ipc2581:
             is_panel = True
         elif kind == "Step":
             board.steps[name] = parts
-            board.profiles[name] = element.find("Profile")
             board.panels |= {name} if is_panel else set()
             parts, is_panel = [], False
         if kind in (*_SHAPES, "Package"):
             element.clear()
     return board
-
-
-def _corners(profile: xml.Element | None) -> Iterator[tuple[tuple[float, float], tuple[float, float] | None, bool]]:
-    """Yield the corners of a profile, as `edge_points` takes them; raises ValueError for what is no number."""
-    for step in () if profile is None else profile.iter():
-        if step.tag in ("PolyBegin", "PolyStepSegment", "PolyStepCurve"):
-            names = ("x", "y", "centerX", "centerY")[: 4 if step.tag == "PolyStepCurve" else 2]
-            x, y, *middle = (float(step.get(name, "")) for name in names)
-            yield (x, y), (middle[0], middle[1]) if middle else None, step.get("clockwise", "").casefold() in _TRUE
 
 
 def _part(part: xml.Element, board: _Ipc2581) -> CadPart:
@@ -102,7 +86,7 @@ def _part(part: xml.Element, board: _Ipc2581) -> CadPart:
     if location is None:
         raise ValueError
     turn, mirror = (0.0, "") if turned is None else (float(turned.get("rotation") or 0), turned.get("mirror", ""))
-    is_mirrored = mirror.casefold() in _TRUE
+    is_mirrored = mirror.casefold() in ("true", "1")
     point = board.middles.get(part.get("packageRef", ""))
     places = (["0", "0"] if one is None else [one.get("x", ""), one.get("y", "")] for one in (location, point))
     place, middle = (complex(float(x), float(y)) for x, y in places)

@@ -36,11 +36,6 @@ class Mark:
     look: Look
 
 
-def is_no_part(place: Placement) -> bool:
-    """Tell whether a placement is a test point, a logo or the like, by its designator or its package."""
-    return bool(_NO_PART.fullmatch(place.refdes) or _NO_PART_PACKAGE.search(place.package))
-
-
 def mark_of(place: Placement) -> Mark | None:
     """Return the fiducial or the hole that a placement is; None if it is a part."""
     if place.is_fiducial or _FIDUCIAL.match(place.refdes) or _FIDUCIAL_PACKAGE.search(place.package):
@@ -130,7 +125,8 @@ class Names:
         """Tell whether a place is a mark or no part by its look, under its name on the panel or on its board."""
         own = self._on_board.get(place.refdes, place.refdes)
         both = (place,) if own == place.refdes else (place, replace(place, refdes=own))
-        return any(mark_of(one) is not None or is_no_part(one) for one in both)
+        is_none = _NO_PART_PACKAGE.search(place.package) or any(_NO_PART.fullmatch(one.refdes) for one in both)
+        return bool(is_none) or any(mark_of(one) is not None for one in both)
 
 
 def _kind(place: Placement) -> tuple[str, str, str]:

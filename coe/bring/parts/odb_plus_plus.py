@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import re
 from cmath import rect
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from math import radians
 from pathlib import Path
 
-from coe.bring.board.board_outline import edge_points
 from coe.bring.parts import cad_files
 from coe.bring.parts.cad_files import CadPart, left_unread, numbers_in, only_board, table_of
 from coe.bring.parts.text_table import Table, TextLine, lines_of
@@ -25,7 +24,7 @@ from coe.helpers.visible import visible
 _NOUN = "ODB++ file"
 _FILE = re.compile(
     r"(?P<job>(?:[^/]*/)*?)(?:misc/info|steps/(?P<step>[^/]+)/"
-    r"(?:stephdr|(?P<edge>profile)|(?P<eda>eda/data)|layers/(?P<layer>[^/]+)/components))(?P<packed>\.z)?"
+    r"(?:stephdr|(?P<eda>eda/data)|layers/(?P<layer>[^/]+)/components))(?P<packed>\.z)?"
 )
 _SIDES = {"comp_+_top": "top", "comp_+_bot": "bottom"}
 _UNIT = re.compile(r"\s*U(?:NITS)?[ =]+(\w+)", re.IGNORECASE)
@@ -63,7 +62,6 @@ class _Step:
 
     parts: list[_Record] = field(default_factory=list)
     packages: list[_Record] = field(default_factory=list)
-    edge: tuple[tuple[float, float], ...] = ()
     is_panel: bool = False
     is_kicad: bool = False
 
@@ -91,7 +89,7 @@ def board_table(path: Path, raw: bytes) -> Table:
     if unproven:
         few = list_few(map(visible, unproven))
         notes += (f"parts have no package, or pins that lie elsewhere than their angles say ({few}); look at them",)
-    return replace(table_of(parts, notes), edge=step.edge)
+    return table_of(parts, notes)
 
 
 def _steps(path: Path, files: Mapping[str, bytes]) -> tuple[dict[str, _Step], tuple[str, ...]]:
@@ -111,7 +109,7 @@ def _steps(path: Path, files: Mapping[str, bytes]) -> tuple[dict[str, _Step], tu
         unit = _unit(lines) or of_jobs.get(match["job"], "")
         known = UNIT_WORDS.get(unit.casefold() or "inch")
         mm = known.mm if known else 0.0
-        if any(match[kind] for kind in ("edge", "eda", "layer")) and not mm:
+        if any(match[kind] for kind in ("eda", "layer")) and not mm:
             raise ConfigError(f"{path}: the unit of this {_NOUN} is '{visible(unit)}'; export it in mm or inch")
         if match["eda"]:
             step.is_kicad = any(line.text.startswith("HDR KiCad") for line in lines)
@@ -119,9 +117,6 @@ def _steps(path: Path, files: Mapping[str, bytes]) -> tuple[dict[str, _Step], tu
         elif match["layer"]:
             step.parts += (parts := _records(lines, "CMP", "TOP", mm, match["layer"]))
             without |= bool(parts) and not unit
-        elif match["edge"]:
-            with numbers_in(path, "the profile of the board"):
-                step.edge = tuple((x * mm, y * mm) for x, y in edge_points(_corners(lines)))
         elif match["step"]:
             step.is_panel = any("STEP-REPEAT" in line.text for line in lines)
     return steps, ("no unit is stated, which means inch in ODB++",) if without else ()
@@ -129,15 +124,6 @@ def _steps(path: Path, files: Mapping[str, bytes]) -> tuple[dict[str, _Step], tu
 
 def _unit(lines: Iterable[TextLine]) -> str:
     return next((match[1] for line in lines if (match := _UNIT.match(line.text))), "")
-
-
-def _corners(lines: Iterable[TextLine]) -> Iterator[tuple[tuple[float, float], tuple[float, float] | None, bool]]:
-    """Yield the corners of a profile (OB, OS, and OC for an arc), as `edge_points` takes them; raises ValueError."""
-    for line in lines:
-        kind, *words = line.text.partition(";")[0].split() or [""]
-        if kind in ("OB", "OS", "OC"):
-            middle = (float(words[2]), float(words[3])) if kind == "OC" else None
-            yield (float(words[0]), float(words[1])), middle, words[4:5] == ["Y"]
 
 
 def _records(lines: Iterable[TextLine], kind: str, pin: str, mm: float, layer: str = "") -> list[_Record]:

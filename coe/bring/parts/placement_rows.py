@@ -76,10 +76,7 @@ class _Columns:
 
 
 def spaced(text: str, header: PlacementHeader) -> list[str] | None:
-    """Return the cells of a line: by its numbers, by where the names of the header stand, and the rest by order.
-
-    None if that leaves a choice.
-    """
+    """Return the cells of a line: by its numbers, by where names stand, and the rest by order; None if all may be."""
     columns = _Columns.of(header)
     tokens = [(match[0], match.start()) for match in re.finditer(r'"[^"]*"|\S+', text)]
     # A designator has no spaces, and so numbers that follow it can only begin at one place, unless it lacks.
@@ -135,10 +132,7 @@ def begun_as_rows(lines: Sequence[TextLine], header: PlacementHeader) -> Placeme
 def _cells_around(
     tokens: Sequence[_Token], found: Sequence[int], below: Sequence[int], columns: _Columns
 ) -> list[str] | None:
-    """Return the cells of a line by its numbers, which begin at one of the tokens `found`, or `below` the header.
-
-    None where more than one may be, or none, or where spaces may be of two texts.
-    """
+    """Return the cells of a line whose numbers begin at a token of `found`, or `below` names; None if unclear."""
     header, fields, first, after = columns.header, columns.header.columns, columns.first, columns.after
     is_told = len(header.names) < len(tokens) and not fields["refdes"] and fields.get("side", first) >= first
     if not (below or is_told) and header.number:
@@ -235,13 +229,6 @@ def without_header(fields: Sequence[str], lines: Sequence[TextLine]) -> Placemen
     return PlacementHeader(0, None, tuple(fields), (), columns)
 
 
-def read_without_header(lines: Sequence[TextLine]) -> Mapping[str, str]:
-    """Return the first row of a file whose lines all read without a header; empty if they do not."""
-    found = [row.cells for row in rows(lines, without_header(WITHOUT_HEADER, lines))]
-    fits = all(cells and _has_numbers(cells) for cells in found)
-    return found[0] if fits and any(re.match("[A-Za-z]", cells["refdes"]) for cells in found) else {}
-
-
 def rows(lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[Row]:
     """Yield the rows below the header; remarks, and lines without a letter or a digit, are passed over."""
     found: list[tuple[int, str]] = []
@@ -312,10 +299,7 @@ def _has_numbers(cells: Mapping[str, str]) -> bool:
 
 
 def _in_fields(text: str, header: PlacementHeader, widest: int = 0) -> dict[str, str]:
-    """Divide a line of at most `widest` cells: of the ways that fit the header, by the first that finds its numbers.
-
-    Empty if none fits.
-    """
+    """Divide a line of `widest` cells at most: by the first way that fits the header and finds numbers; or {}."""
     if header.separator is None:
         words = spaced(text, header)
         return {field: words[index] for field, index in header.columns.items()} if words else {}

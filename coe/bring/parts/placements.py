@@ -9,30 +9,13 @@ from itertools import takewhile
 from pathlib import Path
 
 from coe.board.parts_list import FARTHEST_MM, BoardPart
+from coe.bring.parts import measures
 from coe.bring.parts.answers import Answers
 from coe.bring.parts.board_files import read_board_file
-from coe.bring.parts.measures import (
-    CellNumber,
-    PlacementSides,
-    PlacementUnits,
-    expect_counterclockwise,
-    expect_degrees,
-    has_decimal_commas,
-    number_of,
-    unit_in_name,
-    unit_remarks,
-)
 from coe.bring.parts.placement_header import PlacementHeader, find_header
-from coe.bring.parts.placement_rows import (
-    LIKE_A_NUMBER,
-    MIRRORED_TURN,
-    WITHOUT_HEADER,
-    read_without_header,
-    rows,
-    without_header,
-)
+from coe.bring.parts.placement_rows import LIKE_A_NUMBER, MIRRORED_TURN, WITHOUT_HEADER, rows, without_header
 from coe.bring.parts.refdes import USUAL, expect_designators
-from coe.bring.parts.text_table import Numbered, Table, TextLine, fault, in_utf8, lines_of
+from coe.bring.parts.text_table import Numbered, Table, TextLine, fault, lines_of
 from coe.bring.parts.vocabulary import (
     COLUMNS,
     ENDINGS,
@@ -75,8 +58,7 @@ class PlacementFile:
     not). `columns` holds the name of each field's column, `unused` those of columns that nothing is read from.
     `not_placed` are the designators of what the file itself leaves out; they are not among the placements.
     `notes` are sentences, as on hidden rows. `said` are parts that it says are fitted, `asked` those of which it leaves
-    that open. `drawn` are the lists of a board file of KiCad, for its edge and the sizes of packages; `edge` are points
-    on the edge of another board, in mm.
+    that open. `drawn` are the lists of a board file of KiCad, for its edge and the sizes of packages.
     """
 
     placements: tuple[Placement, ...]
@@ -89,17 +71,16 @@ class PlacementFile:
     said: frozenset[str] = frozenset()
     asked: Mapping[str, FittedQuestion] = field(default_factory=dict)
     drawn: Sequence[Numbered] = field(default=(), repr=False)
-    edge: Sequence[tuple[float, float]] = field(default=(), repr=False)
 
 
 def parse(path: Path, raw: bytes, form: Answers) -> PlacementFile:
     """Return a placement file by its bytes; see `converting.parse_file`."""
-    reader, raw = _PlacementReader(path, form), in_utf8(raw)
+    reader = _PlacementReader(path, form)
     table = read_board_file(path, raw, "the placement list (pick and place, centroid)")
     if table is None:
         read = lines_of(path, raw, "the placement file", reader.is_table)
         table = replace(read, lines=[*_as_table(read.lines)])
-    file = replace(reader.file(table), drawn=table.drawn, edge=table.edge)
+    file = replace(reader.file(table), drawn=table.drawn)
     if not file.placements:
         out = len(file.not_placed)
         raise ConfigError(f"{path}: the file leaves out each of its {out} parts; correct what it says of them")
@@ -125,8 +106,8 @@ class _PlacementReader:
         self._columns = {**COLUMNS, **{str(name): (column,) for name, column in form.columns.items()}}
         # The columns without which a line is no header; the name of the file or a person may tell the others.
         self._needs = [name for name in NEEDS if name != "rotation" or form.rotation is None]
-        self._units = PlacementUnits(path, form.unit)
-        self._sides = PlacementSides(path, form)
+        self._units = measures.PlacementUnits(path, form.unit)
+        self._sides = measures.PlacementSides(path, form)
         self._comma = False
 
     def is_table(self, lines: Sequence[TextLine]) -> bool:
@@ -139,7 +120,7 @@ class _PlacementReader:
         if not lines:
             raise ConfigError(f"{self._path}: the placement file is empty; export it again")
         header = self._header(lines)
-        remarks = unit_remarks(lines)
+        remarks = measures.unit_remarks(lines)
         found = [*rows([line for line in lines if line.number not in remarks], header)]
         units_below = {row.number: words for row in found if (words := _units_in(row))}
         notes = self._notes(found, units_below, header)
@@ -147,7 +128,7 @@ class _PlacementReader:
         self._state_units(header, {**{number: (word,) for number, word in remarks.items()}, **units_below})
         if "rotation" in header.columns:
             said = [line for line in lines if line.number < header.number or line.number in notes]
-            expect_counterclockwise(self._path, self._form, header, said)
+            measures.expect_counterclockwise(self._path, self._form, header, said)
         if not parts:
             raise ConfigError(f"{self._path}: there is no part in the placement file; export it again")
         self._expect_cells(parts, header)
@@ -157,7 +138,7 @@ class _PlacementReader:
         names_of = {row.number: row.cells["refdes"] for row in parts}
         parts = [row for row in parts if row.number not in fitting.left_out]
         numbers = [row.cells[axis] for row in parts for axis in ("x", "y")]
-        self._comma = has_decimal_commas(self._path, numbers, self._form, self._units.known)
+        self._comma = measures.has_decimal_commas(self._path, numbers, self._form, self._units.known)
         turns = [row.cells.get("rotation", "") for row in parts]
         self._sides.has_mirrored = any(turn.startswith("M") for turn in turns) and all("R" in turn for turn in turns)
         for row in parts:
@@ -168,7 +149,7 @@ class _PlacementReader:
                 self._units.state(unit, f"line {row.number}", row.number)
         if "rotation" in header.columns:
             turned = {row.number: (row.cells["rotation"], self._number(row, "rotation")) for row in parts}
-            expect_degrees(self._path, self._form, header.names[header.columns["rotation"]], turned)
+            measures.expect_degrees(self._path, self._form, header.names[header.columns["rotation"]], turned)
         units, stated_where = self._units.agreed()
         columns = self._sides.columns(header, [row.all_cells for row in parts])
         names = {name: header.names[index] for name, index in columns.items()}
@@ -194,12 +175,6 @@ class _PlacementReader:
             if near := find_header(lines, self._columns, [name for name in self._needs if name != "rotation"]):
                 what = "no column tells the rotation of a part; name it Rotation, or say `rotation: 0`, if no part is "
                 raise fault(self._path, [near.number], f"{what}turned, in answers.yaml")
-            if cells := read_without_header(lines):
-                read = ", ".join(f"{name} {cells[name]}" for name in WITHOUT_HEADER if name in cells)
-                raise ConfigError(
-                    f"{self._path}: no line is a header; if its columns are those of mountsmd.ulp, so that a part is "
-                    f"{read}, give --columns {','.join(WITHOUT_HEADER)}"
-                )
             names = ", ".join(self._columns[name][0] for name in NEEDS)
             raise ConfigError(
                 f"{self._path}: no line is the header of a placement file (columns {names}); name its columns so, or "
@@ -208,17 +183,14 @@ class _PlacementReader:
             )
         # X (mil) and X (mm) are one place in two units.
         bare = [one_word(name) for name in found.names]
-        of_units = [(name, unit_in_name(whole)) for name, whole in zip(bare, found.names, strict=True)]
+        of_units = [(name, measures.unit_in_name(whole)) for name, whole in zip(bare, found.names, strict=True)]
         is_twice = [bare.count(name) > 1 and (not unit or of_units.count((name, unit)) > 1) for name, unit in of_units]
         if twice := [bare[index] for index in found.columns.values() if is_twice[index]]:
             raise fault(self._path, [found.number], f"the column '{twice[0]}' occurs twice; remove one")
         return found
 
     def _notes(self, found: Sequence[Row], units_below: Collection[int], header: PlacementHeader) -> dict[int, str]:
-        """Return the rows that name no part, such as totals and titles of pages, by line.
-
-        Raises ConfigError for one that may be a heading, of parts of one side or of parts that are not fitted.
-        """
+        """Return the rows that name no part, such as totals, by line; raises ConfigError for what may be a heading."""
         placed = [row for row in found if _has_place(row)]
         names = [row.cells["refdes"] for row in placed]
         if not (header.number and names and all(re.search(r"\d", name) for name in names if name)):
@@ -248,7 +220,7 @@ class _PlacementReader:
                 self._units.state(word, f"line {number}", number)
         for axis in ("x", "y"):
             name = header.names[header.columns[axis]]
-            if word := unit_in_name(name):
+            if word := measures.unit_in_name(name):
                 self._units.state(word, f"the column '{name}'", header.number)
 
     def _expect_cells(self, parts: Sequence[Row], header: PlacementHeader) -> None:
@@ -271,7 +243,9 @@ class _PlacementReader:
             if abs(length) > FARTHEST_MM:
                 what = f"{cells['refdes']}: {axis} is {length / 1000:.3g} m away; are the units right?"
                 raise fault(self._path, [row.number], what)
-        rotation = self._number(row, "rotation") if "rotation" in cells else CellNumber(form.rotation or 0.0, "")
+        rotation = (
+            self._number(row, "rotation") if "rotation" in cells else measures.CellNumber(form.rotation or 0.0, "")
+        )
         if rotation.unit.casefold() not in _DEGREES:
             what = f"{cells['refdes']}: rotation '{cells['rotation']}' is not in degrees"
             raise fault(self._path, [row.number], what)
@@ -290,11 +264,11 @@ class _PlacementReader:
             cells.get("kind", "").casefold() == "fiducial",
         )
 
-    def _number(self, row: Row, name: str) -> CellNumber:
+    def _number(self, row: Row, name: str) -> measures.CellNumber:
         """Return a number, and the word for its unit, which may be empty."""
         cell = row.cells[name]
         text = MIRRORED_TURN.sub("", cell) if name == "rotation" else cell
-        number = number_of(text, has_comma=self._comma or name == "rotation")  # no angle has thousands
+        number = measures.number_of(text, has_comma=self._comma or name == "rotation")  # no angle has thousands
         if number is None:
             what = f"{row.cells['refdes']}: {name} is '{cell}', which is not a number; write it as 12.5"
             raise fault(self._path, [row.number], what)

@@ -35,7 +35,7 @@ _SHEET = re.compile(r"(?P<file>.+\.(?:xlsx|xlsm|xls|ods))#(?P<sheet>.+)", re.IGN
 _CONTROLS = re.compile("[\0-\x08\x0e-\x19\x1c-\x1f]")
 """What stands in no text, but for a few: these make up an eighth of what is packed or encrypted."""
 _DECLARED = re.compile(r"(?<=<\?xml )([^>]*)encoding=\S+?(?=[\s?])")
-_NO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")
+_NO_WIDTH = re.compile("[\u00ad\u200b-\u200f\u2060\ufeff]")  # signs that what is copied from web pages has
 _MARKS = (
     *((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32")),
     *((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16")),
@@ -53,8 +53,8 @@ class TextLine:
     @classmethod
     def of_cells(cls, number: int, cells: Iterable[str]) -> TextLine:
         """Return a row of these cells, each in quotes, with tabs between them."""
-        quoted = ('"' + " ".join(cell.split()).replace('"', '""') + '"' for cell in cells)
-        return cls(number, "\t".join(quoted))
+        bare = (" ".join(_NO_WIDTH.sub("", cell).split()).replace('"', '""') for cell in cells)
+        return cls(number, "\t".join(f'"{cell}"' for cell in bare))
 
     @property
     def is_remark(self) -> bool:
@@ -95,7 +95,7 @@ def parse(path: Path, raw: bytes, noun: str, fallback: str) -> list[TextLine]:
             break
     else:
         raise ConfigError(f"{noun} {path} is not a text in UTF-8; save it as one")
-    text = without_hidden(composed(text))  # names meet, however their accented letters are written
+    text = _NO_WIDTH.sub("", composed(text))  # names meet, however their accented letters are written
     if text.count("\0") <= _MOST_ZEROS * len(text) and not _LOST.search(text):
         text = text.replace("\0", " ")
     if "\0" in text or len(_CONTROLS.findall(text)) > _MOST_ZEROS * len(text):
@@ -105,11 +105,6 @@ def parse(path: Path, raw: bytes, noun: str, fallback: str) -> list[TextLine]:
         what = f"a line of {len(long[0].text):,} characters; this is no {noun.removeprefix('the ')}"
         raise fault(path, [long[0].number], what)
     return lines
-
-
-def without_hidden(text: str) -> str:
-    """Return a text without signs of no width, as what is copied from web pages has."""
-    return _NO_WIDTH.sub("", text)
 
 
 def fault(path: Path, lines: Sequence[int], what: str) -> ConfigError:
@@ -135,14 +130,10 @@ _LONGEST_S = 120  # The process that reads a file takes less, unless others keep
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The lines of a file, and what a person should know of how they were read, in sentences.
-
-    `edge` are points on the edge of a board, in mm, if its file tells them, `drawn` the lists of a board of KiCad.
-    """
+    """The lines of a file, notes on how they were read for a person, and the lists of a board of KiCad."""
 
     lines: list[TextLine]
     notes: tuple[str, ...] = field(default=())
-    edge: tuple[tuple[float, float], ...] = field(default=())
     drawn: Sequence[Numbered] = field(default=(), repr=False)
 
 
@@ -153,7 +144,9 @@ def read_sheet(path: Path, raw: bytes, is_table: Callable[[Sequence[TextLine]], 
     """
     sheets = _sheets(path, raw)
     lines = {
-        sheet.title: [TextLine.of_cells(number, map(without_hidden, cells)) for number, cells in sheet.rows]
+        sheet.title: [
+            TextLine.of_cells(number, (_NO_WIDTH.sub("", cell) for cell in cells)) for number, cells in sheet.rows
+        ]
         for sheet in sheets
     }
     filled = [sheet for sheet in sheets if len(lines[sheet.title]) > 1]
