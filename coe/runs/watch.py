@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -86,12 +86,14 @@ class WatchRun(InspectionRun):
         self._under_way: dict[str, _OnLine] = {}
         self._answers: queue.SimpleQueue[tuple[str, Result]] = queue.SimpleQueue()
         self._ending, self._away = False, False
+        self._named = set[str]()
+        """What cannot be inspected, or was not, and has its error."""
 
     def go(self, line_options: LineOptions, variants: Variants) -> None:
         """Inspect what comes, on a line with this configuration, until the watch ends."""
         line = self._opened(line_options, variants)
         self._work(line, 0, lambda: self._watch(line))
-        for name in list(self._folder.arrivals.open()):  # no verdict holds for what lies there now
+        for name in set(self._folder.arrivals.open()) - self._named:  # no verdict holds for what lies there now
             for item in self._source.images_of(name) or self._arrived(name):
                 self._results.drop(item.name)
 
@@ -113,8 +115,11 @@ class WatchRun(InspectionRun):
             if idle_s is not None and time.monotonic() - last_s >= idle_s:
                 self._ending = True
             time.sleep(_PAUSE_S)
+        listing = self._folder.listing
+        files = dict.fromkeys([*listing.uploads, *self._folder.arrivals.open()])
+        entries = {name: FolderEntry(self._watched.file(name), EntryKind.FILE) for name in files}
+        self._name(entries | {name: odd for name, odd in listing.odd.items() if name not in self._named})
         self._close_boards(at_end=True)
-        self._name_odd()
 
     @property
     def _room(self) -> int:
@@ -134,7 +139,9 @@ class WatchRun(InspectionRun):
         if seen is None:
             self._to_move |= self._judged  # one that could not be seen for a moment lies there still
             return True
+        lasting = {name: odd for name, odd in seen.odd.items() if name in self._folder.listing.odd}
         changed = self._folder.take_in(seen, now)
+        self._name({name: odd for name, odd in lasting.items() if name not in self._named})
         self._to_move |= self._judged.intersection(changed)
         return bool(changed)
 
@@ -142,6 +149,7 @@ class WatchRun(InspectionRun):
         """Give the pictures of a file to the line; what cannot be inspected has its results at once."""
         stamp = self._folder.arrivals.stamp(name)
         self._judged.discard(name)
+        self._named.discard(name)
         for before in self._source.images_of(name):
             self._results.drop(before.name)
             self._boards.drop(before.serial, before.name)
@@ -230,20 +238,24 @@ class WatchRun(InspectionRun):
     def _close_boards(self, *, at_end: bool = False) -> None:
         if self._away:
             return
-        awaited = {serial for name in self._awaited for serial in self._source.serials_of(name)}
+        waiting = [name for name in self._awaited if name not in self._named]
+        awaited = {serial for name in waiting for serial in self._source.serials_of(name)}
         for board in self._boards.close(time.monotonic(), awaited, at_end=at_end):
             self._boards_file.write(board)
             self._view.closed(board)
 
-    def _name_odd(self) -> None:
-        """Give uploads that are under way, and what is no file, their errors, as a run over a whole folder does."""
-        listing = self._folder.listing
-        entries = {name: FolderEntry(self._watched.file(name), EntryKind.FILE) for name in listing.uploads}
-        for name, entry in (entries | dict(listing.odd)).items():
+    def _name(self, entries: Mapping[str, FolderEntry]) -> None:
+        """Give what is no file, and at the end what is not whole, its errors, as a run over a whole folder does."""
+        for name, entry in entries.items():
+            self._named.add(name)
             source = self._source.arrive(name, entry)
             for item in [] if source is None else source.items:
-                failure = item.failure or Failure(FailureKind.IMAGE, entry.reason or "is an upload under way")
-                self._write(Result(request_of(item), None, (), 0.0, failure))
+                reason = entry.reason or "was not whole, or had just come, as the watch ended"
+                if entry.kind is EntryKind.FILE and name not in self._folder.listing.files:
+                    reason = "was deleted before its verdict"
+                result = Result(request_of(item), None, (), 0.0, item.failure or Failure(FailureKind.IMAGE, reason))
+                self._write(result)
+                self._boards.take(result, time.monotonic())
 
     def _taken_up(self, results: ResultsFile) -> None:
         """Take up the results of an earlier process; those that do not say of which file they are do not hold."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import threading
 import time
 
@@ -228,6 +229,44 @@ def test_uploads_that_never_end_notes_and_odd_things_are_told_at_the_end(watch, 
     assert found == {"SN1/R1__L.png": "OK", "SN1/R2__L.png.part": None, "SN1/R3__X.png": None}
     summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
     assert summary["left_alone"] == ["SN1/notes.txt"]
+
+
+def test_a_board_is_not_closed_as_good_beside_what_cannot_be_inspected(watch, into, tmp_path):
+    (into / "SN1" / "R1__L.png").write_bytes(picture(BRIGHT))
+    (into / "SN1" / "R2__L.png").symlink_to(tmp_path / "nowhere")
+    assert watch() == 3
+    last = {row["serial"]: (row["verdict"], row["not_inspected"]) for row in rows(tmp_path / "out", "boards.jsonl")}
+    assert last == {"SN1": ("REVIEW", 1)}
+
+
+def test_what_is_not_whole_as_the_watch_is_ended_has_its_error(watch, into, tmp_path, writer):
+    whole = picture(BRIGHT)
+    (into / "SN1" / "R1__L.png").write_bytes(whole)
+    (into / "SN2").mkdir()
+    (into / "SN2" / "R1__L.png").write_bytes(whole[:-40])
+    (into / "L").mkdir()
+    (into / "L" / "1.png").write_bytes(whole[:-40])
+    (into / "SN3").mkdir()
+    (into / "SN3" / "R1__L.png").write_bytes(whole[:-40])
+
+    def end():
+        out = tmp_path / "out" / "boards.jsonl"
+        while not (out.is_file() and "SN1" in out.read_text(encoding="utf-8")):
+            time.sleep(0.02)
+        (into / "SN3" / "R1__L.png").unlink()
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    writer(end)
+    assert watch() == 3
+    torn = dict.fromkeys(["L/1.png", "SN2/R1__L.png", "SN3/R1__L.png"])
+    assert verdicts(tmp_path / "out") == {"SN1/R1__L.png": "OK", **torn}
+    last = {row["serial"]: row["verdict"] for row in rows(tmp_path / "out", "boards.jsonl")}
+    assert last == {"SN1": "OK", "SN2": "REVIEW", "SN3": "REVIEW"}
+    for name in torn:
+        (into / name).write_bytes(whole)
+    assert watch() == 0
+    assert set(verdicts(tmp_path / "out").values()) == {"OK"}
 
 
 @pytest.mark.parametrize("more", [("--images", "."), ("--done", "{into}/done")])
