@@ -38,6 +38,8 @@ _ANSWERS = "answers.yaml"
 _OF_PARTS = ("parts.csv", _ANSWERS)
 _LEAST = 6
 """With fewer pictures of a label there is hardly one each to learn from, to verify with and to test on."""
+_LEAST_GOOD = 10
+"""Three fifths of fewer good pictures are too few for a kind that needs five beside those that it judges."""
 
 
 class Placed(Bringing):
@@ -192,8 +194,10 @@ def notes(shown: Mapping[str, Mapping[str, int]]) -> list[str]:
     """Return sentences about what the photographs lack."""
     said = []
     for name, counts in shown.items():
-        if few := [f"{number} of {label}" for label, number in counts.items() if label and number < _LEAST]:
-            said.append(f"{name}: only {', '.join(few)}: too few to train, verify and test; give {_LEAST} or more")
+        least = {label: _LEAST_GOOD if _is_good(label) else _LEAST for label in counts if label}
+        for label in (label for label, number in least.items() if counts[label] < number):
+            few = f"only {counts[label]} of {label}: too few to train, verify and test"
+            said.append(f"{name}: {few}; give {least[label]} or more")
         if counts.get("") and len(counts) > 1:
             said.append(f"{name}: {counts['']} pictures in no folder of a label: treated as good; put them into good")
     return said

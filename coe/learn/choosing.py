@@ -223,7 +223,7 @@ def judged(
                 passed[place] = passes(photographs[place].path)
                 right[place] = passed[place] == photographs[place].good
     except TooFewPictures as error:
-        why = "each picture is judged by an expert that learns without it, so give one more than this, or use `train`"
+        why = "more pictures are needed, since each is judged by an expert that learns without it"
         return CrossValidated(candidate, failure=f"{why}: {error}")
     except CoeError as error:
         return CrossValidated(candidate, failure=str(error))

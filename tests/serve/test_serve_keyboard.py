@@ -362,6 +362,14 @@ def test_a_scan_of_no_board_stays_in_the_field_where_it_was_made(served: Served,
     assert page.input_value("#note") == "ss11"
 
 
+def test_escape_leaves_the_search_field_so_that_menu_keys_work(served: Served, browser: Any) -> None:
+    page = signed_in(served, browser, Role.OPERATOR, "/boards")
+    page.wait_for_function("document.activeElement.id === 'scan'")
+    page.keyboard.press("Escape")
+    page.keyboard.press("f")
+    page.wait_for_url("**/faults")
+
+
 def test_a_digit_of_a_french_keyboard_answers(served: Served, browser: Any) -> None:
     holding(served, answers_hold_s=0)
     with_pictures(served, 1)

@@ -18,7 +18,7 @@ from coe.store.store import Store
 @pytest.fixture
 def photos(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for number in range(6):
+    for number in range(10):
         save(Path("photos/R1/good") / f"{number}.png", number)
         save(Path("photos/U2/gut") / f"{number}.png", 100 + number)
     save(Path("photos/R1/cracked/0.png"), 50)
@@ -34,6 +34,14 @@ def test_the_commands_are_those_from_photographs_to_a_report(photos, call):
     assert "R1: only 1 of cracked" in said.words
     assert "U2" not in said.words
     assert not (photos / "split.csv").exists(), "nothing is run without --run"
+
+
+def test_a_note_asks_for_as_many_good_pictures_as_can_be_compared(photos, call):
+    for number in range(6, 10):
+        (photos / "U2/gut" / f"{number}.png").unlink()
+    said = call("new", "line7", "--photos", "photos", command=board_command)
+    assert "U2: only 6 of gut" in said.words
+    assert "give 10" in said.words
 
 
 def test_a_run_ends_with_what_still_passes_and_the_command_that_mends_it(photos, call, monkeypatch):

@@ -128,6 +128,7 @@ document.addEventListener("keydown", (event) => {
     key = "Enter";
   } else if (key === "Dead") key = "";  // it types for another keyboard than this one, on which the key waits for a letter
   if (key.length > 1 && key !== "Enter" && key !== "Tab") {
+    if (key === "Escape" && target.matches(TEXT)) target.blur();  // the letters of the menu take effect again
     if (!event.repeat && !target.matches(TEXT) && !reader.burst.length && handled(key, atMs)) event.preventDefault();
     return;
   }
