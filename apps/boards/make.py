@@ -80,7 +80,7 @@ def board_file(board: str, seed: int) -> str:
     lines = [
         f"# Board {board}: {len(parts)} component types, {sum(part.count for part in parts)} components, "
         f"{len(parts) + len(detectors)} experts ({len(detectors)} shared detectors behind {chained} types).",
-        f"# Made by: python -m apps.boards.make --board {board} --seed {seed} "
+        f"# Made in the source folder by: python -m apps.boards.make --board {board} --seed {seed} "
         f"--out routing_rules/board_{board.lower()}.yaml",
         f"board: board_{board.lower()}",
         "",

@@ -112,7 +112,7 @@ def _content(board: rules.Rules, wanted: Wanted) -> RecipeContent:
 
 def _config_text(station: str, wanted: Wanted) -> str:
     lines = [
-        "# The settings of a service; docs/serve.md lists all keys. Start it with: coe-serve run " + CONFIG,
+        "# The settings of a service. Start it with: coe-serve run " + CONFIG,
         f"station: {station}",
         "data: data",
         f"listen: {{port: {wanted.port}}}",

@@ -1,7 +1,9 @@
 """The wheel holds what ships and no more, and runs where there is no checkout."""
 
+import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,11 +14,13 @@ from pathlib import Path
 
 import cv2
 import numpy as np
+import pages
 import portable_run
 import pytest
 import typer
 
 from coe.core import Verdict
+from coe.helpers import versions
 from coe.results.records import read
 
 ROOT = Path(__file__).parents[2]
@@ -27,49 +31,100 @@ BARE = "import sys; sys.path[:0] = sys.argv.pop(1).split('|'); from coe.cli impo
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """Build the wheel, with nothing from outside, and return the folder that it unpacks to."""
+    """Build an sdist, and from that the wheel; return the folder that the wheel unpacks to."""
     source, place = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     # In a copy: a build leaves files behind.
     for name in ("coe", "experts", "routing_rules", "apps", "tests"):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
-    subprocess.run([*command, "--wheel-dir", place, source], check=True, cwd=place, capture_output=True, timeout=200)
+    built("build_sdist", place, source)
+    (packed,) = place.glob("*.tar.gz")
+    shutil.unpack_archive(packed, place, filter="data")
+    built("build_wheel", place, place / packed.name.removesuffix(".tar.gz"))
     (wheel,) = place.glob("*.whl")
     zipfile.ZipFile(wheel).extractall(place / "site")
     return place / "site"
 
 
+def built(what, place, source):
+    script = f"from setuptools import build_meta; build_meta.{what}({str(place)!r})"
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=source, capture_output=True, timeout=200)
+
+
 def run(installed, command, *arguments, folder):
+    return bare(installed, BARE.replace("sys.argv[0]", repr(command)), *arguments, folder=folder)
+
+
+def bare(installed, script, *arguments, folder):
     libraries = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), str(Path(typer.__file__).parents[1])}
     paths = "|".join([str(installed), *libraries])
-    script = BARE.replace("sys.argv[0]", repr(command))
     return subprocess.run(
         [sys.executable, "-I", "-S", "-c", script, paths, *map(str, arguments)],
         check=False, capture_output=True, text=True, encoding="utf-8", cwd=folder, timeout=250,
     )  # fmt: skip
 
 
-@pytest.mark.slow
 def test_the_wheel_holds_the_packages_that_ship(installed):
     assert sorted(path.name for path in installed.iterdir() if path.suffix != ".dist-info") == [
         "coe", "experts", "routing_rules",
     ]  # fmt: skip
-    for file in ("coe/py.typed", "coe/results/report.html.j2", "routing_rules/demo.yaml"):
-        assert (installed / file).is_file()
-    assert list(installed.glob("coe/lab/presets/*.yaml"))
-    for package in ("coe", "experts"):
-        shipped = {path.relative_to(installed) for path in (installed / package).rglob("*.py")}
-        assert shipped == {path.relative_to(ROOT) for path in (ROOT / package).rglob("*.py")}
+    for package in ("coe", "experts", "routing_rules"):
+        shipped = {path.relative_to(installed) for path in (installed / package).rglob("*") if path.is_file()}
+        kept = {path.relative_to(ROOT) for path in (ROOT / package).rglob("*") if path.is_file()}
+        assert shipped == {path for path in kept if "__pycache__" not in path.parts}
+
+
+ELSEWHERE = re.compile(r"\b(docs|tests|apps)/\w|README\.md|CONTRIBUTING")
+
+
+def test_nothing_that_a_user_reads_names_a_file_that_is_not_installed(installed):
+    """Docstrings and comments of code may name a page of the source folder; help, errors and other files may not."""
+    named = []
+    for package in ("coe", "experts", "routing_rules"):
+        for path in (path for path in (installed / package).rglob("*") if path.is_file()):
+            text = path.read_text(encoding="utf-8")
+            if ELSEWHERE.search(text):
+                texts = _strings(ast.parse(text)) if path.suffix == ".py" else [text]
+                named += [(path.name, one) for one in texts if ELSEWHERE.search(one)]
+    assert named == []
+
+
+def _strings(tree):
+    """Return the string literals of a module: those that stand alone, as docstrings do, are left out."""
+    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in alone)
+    return [node.value for node in constants if isinstance(node.value, str)]
+
+
+VERSIONS = """
+import sys
+sys.path[:0] = sys.argv[1].split("|")
+from coe.cli import start
+for command in ("inspect", "board", "experts", "profile", "bench", "serve"):
+    sys.argv = [f"coe-{command}", "--version"]
+    try:
+        getattr(start, command)()
+    except SystemExit as end:
+        assert not end.code
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["inspect", "experts", "profile", "bench", "serve"])
-def test_each_command_says_what_it_does(installed, tmp_path, command):
-    helped = run(installed, command, "--help", folder=tmp_path)
-    assert (helped.returncode, helped.stderr) == (0, "")
-    assert "--help" in helped.stdout
+def test_each_command_says_its_version(installed, tmp_path):
+    said = bare(installed, VERSIONS, folder=tmp_path)
+    assert (said.returncode, said.stderr) == (0, "")
+    names = ("inspect", "board", "experts", "profile", "bench", "serve")
+    assert said.stdout.splitlines() == [f"coe-{name} {versions.own()}" for name in names]
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs_in_an_empty_folder(installed, tmp_path):
+    tutorial = [block for block in pages.blocks(ROOT / "docs" / "tutorial.md") if block.language == "python"]
+    paths = "import sys\nsys.path[:0] = sys.argv[1].split('|')\n"
+    ended = bare(installed, paths + "\n".join(block.text for block in tutorial), folder=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout == "".join(block.output for block in tutorial)
 
 
 HIDING = """

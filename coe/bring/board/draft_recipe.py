@@ -90,9 +90,7 @@ def plan(
     `drawn`. Raises ConfigError for a side without parts, and for parts outside of an outline of a file.
     """
     if side is Side.BOTTOM and converted.answers.bottom is None:
-        raise ConfigError(
-            "say how the placement file describes the bottom side, --bottom-x and --bottom-angle (docs/placements.md)"
-        )
+        raise ConfigError("say how the placement file describes the bottom side, --bottom-x and --bottom-angle")
     found = [(place, mark_of(place)) for place in converted.places]
     marks = [
         mark
@@ -245,7 +243,7 @@ class RecipeDraft:
             edge, scale = "the whole picture", "a pixel is 1 mm"
         lines = [
             "# A first recipe: look at the overlay, and change what is not right.",
-            "# Lengths are mm in the frame of parts.csv; docs/placements.md explains each key.",
+            "# Lengths are mm in the frame of parts.csv.",
             f"recipe: {self.name}",
             f"side: {plan.side}",
             f"um_per_pixel: {self.um_per_pixel:.6g}  # {todo or scale}",
@@ -290,7 +288,7 @@ def first_draft(name: str, plan: BoardPlan, *, held: bool = False) -> RecipeDraf
             "the placement file has no two fiducials (FID1, FID2, ...) or mounting holes (H1, H2, ... of a package "
             "MountingHole); export them too, or add lines for them, with a package such as Fiducial_1mm or "
             "MountingHole_3.2mm; where a fixture holds each board in one place, give --held, or --in-pixels for "
-            "places in pixels of the pictures (docs/own-board.md)"
+            "places in pixels of the pictures"
         )
     return RecipeDraft(name, plan, marks)
 

@@ -44,7 +44,7 @@ from coe.placement.overlay_picture import overlay
 from coe.placement.wrong_ways import blind_to
 
 _HEAD = """\
-# A first board file: one expert compares each part with that of a good board. docs/rules.md explains it.
+# A first board file: one expert compares each part with that of a good board.
 board: {name}
 experts:
   {expert}: {{kind: difference, labels: [different], input: 160, reject: [different], then: {{none: OK}}}}
