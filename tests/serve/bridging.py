@@ -1,8 +1,7 @@
 """A bridge on a thread, which tells sinks until the block ends."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 
 from serve_rows import NOON
@@ -10,9 +9,8 @@ from waiting import eventually
 
 from coe.serve.bridge import outbox_relay
 from coe.serve.bridge.event_format import EventFormat
-from coe.serve.bridge.sinks import Message, Origin, Sink, SinkConnection, SinkFailed, StationStatus
+from coe.serve.bridge.sinks import Origin, Sink, SinkConnection, SinkFailed
 from coe.serve.database import event_log, fault_log
-from coe.serve.database.connecting import Database
 from coe.serve.enums import EventKind
 
 RELAY = """
@@ -31,7 +29,7 @@ outbox_relay.tell(sinks, open_database(config.database_url), stop)
 
 
 @contextmanager
-def bridged(database: Database, sinks: Mapping[str, Callable[[], Sink]]) -> Iterator[None]:
+def bridged(database, sinks):
     database.write(event_log.register_sinks, list(sinks), NOON)
     stop = threading.Event()
     bridge = threading.Thread(target=outbox_relay.tell, args=(sinks, database, stop))
@@ -44,15 +42,15 @@ def bridged(database: Database, sinks: Mapping[str, Callable[[], Sink]]) -> Iter
         bridge.join()
 
 
-def queues(database: Database) -> list[event_log.SinkQueue]:
+def queues(database):
     return database.read(event_log.queues)
 
 
-def waiting(database: Database, sink: str) -> int:
+def waiting(database, sink):
     return next(queue.waiting for queue in queues(database) if queue.sink == sink)
 
 
-def is_faulty(database: Database) -> bool:
+def is_faulty(database):
     """Whether a sink of this database cannot be told."""
     return bool(database.read(fault_log.open_faults))
 
@@ -60,40 +58,40 @@ def is_faulty(database: Database) -> bool:
 class Remembered(SinkConnection):
     """A sink that remembers what it was told; it fails while it is told to, and blocks while `gate` is closed."""
 
-    def __init__(self) -> None:
-        self.told: list[Message] = []
-        self.shown: list[StationStatus] = []
+    def __init__(self):
+        self.told = []
+        self.shown = []
         self.connections = 0
         self.is_down = False
         self.fails_after = -1
         self.gate = threading.Event()
         self.gate.set()
 
-    def connect(self) -> None:
+    def connect(self):
         if self.is_down:
             raise SinkFailed("it is down")
         self.connections += 1
 
-    def send(self, message: Message) -> None:
+    def send(self, message):
         assert self.gate.wait(20)
         if self.is_down or len(self.told) == self.fails_after:
             raise SinkFailed("it went down")
         self.told.append(message)
 
-    def show(self, status: StationStatus) -> None:
+    def show(self, status):
         self.shown.append(status)
 
     @property
-    def numbers(self) -> list[int]:
+    def numbers(self):
         return [message.body["body"].get("n") for message in self.told if message.name == "recipe.staged"]
 
 
-def told(database: Database, **sinks: Remembered) -> AbstractContextManager[None]:
+def told(database, **sinks):
     """Run the bridge with these sinks until the block ends."""
     return bridged(database, {name: partial(Sink, sink, EventFormat(Origin("aoi-1"))) for name, sink in sinks.items()})
 
 
-def append(database: Database, *numbers: int) -> None:
+def append(database, *numbers):
     with database.writing() as connection:
         for number in numbers:
             event_log.append(connection, EventKind.RECIPE_STAGED, NOON, {"n": number})

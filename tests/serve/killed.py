@@ -9,10 +9,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from multiprocessing.context import ForkServerContext, ForkServerProcess
-from pathlib import Path
 from random import Random
 
 import httpx
@@ -24,13 +21,12 @@ from coe.core import Verdict
 from coe.serve import failpoints, processes
 from coe.serve.bridge import outbox_relay
 from coe.serve.bridge.event_format import EventFormat
-from coe.serve.bridge.sinks import Message, Origin, Sink, SinkConnection
+from coe.serve.bridge.sinks import Origin, Sink, SinkConnection
 from coe.serve.clock import Clocks, now_us
 from coe.serve.database import board_rows, call_rows, event_log, keys
-from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.connecting import open_database
 from coe.serve.enums import EventKind, Role
 from coe.serve.failpoints import Failpoint
-from coe.serve.service_config import ServeConfig
 from coe.serve.worker.station import Station
 
 KILLED = -signal.SIGKILL
@@ -54,18 +50,18 @@ GATE_POINTS = (
 Decided = dict[str, tuple[Verdict | None, tuple[tuple[str, Verdict, str], ...]]]
 
 
-def forks() -> ForkServerContext:
+def forks():
     """Return the context of processes that begin with all libraries loaded."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     return context
 
 
-def kill_at(point: Failpoint | None, nth: int) -> None:
+def kill_at(point, nth):
     """End this process at the `nth` time that it reaches a point, as a loss of power would."""
     left = nth
 
-    def hook(reached: Failpoint) -> None:
+    def hook(reached):
         nonlocal left
         if reached is point:
             left -= 1
@@ -75,26 +71,26 @@ def kill_at(point: Failpoint | None, nth: int) -> None:
     failpoints.hook = hook
 
 
-def start(work: Callable[..., None], *arguments: object) -> ForkServerProcess:
+def start(work, *arguments):
     process = forks().Process(target=work, args=arguments)
     process.start()
     return process
 
 
-def decide_all(config: ServeConfig, tiny: tuple[Path, Path], point: Failpoint | None, nth: int) -> None:
+def decide_all(config, tiny, point, nth):
     """Run a line until no board is undecided, or until the point."""
     kill_at(point, nth)
     _decide(config, tiny, QuickDevice(), Clocks())
 
 
-def decide_late(config: ServeConfig, tiny: tuple[Path, Path], point: Failpoint) -> None:
+def decide_late(config, tiny, point):
     """Run a line whose boards are all due before their findings come, until the point."""
     device, ahead_s = QuickDevice(), 0.0
     device.gate.clear()
     kill_at(point, 1)
     kill = failpoints.hook
 
-    def hook(reached: Failpoint) -> None:
+    def hook(reached):
         nonlocal ahead_s
         kill(reached)
         if reached is Failpoint.SUBMITTED:
@@ -106,7 +102,7 @@ def decide_late(config: ServeConfig, tiny: tuple[Path, Path], point: Failpoint) 
     _decide(config, tiny, device, Clocks(now_s=lambda: time.monotonic() + ahead_s))
 
 
-def _decide(config: ServeConfig, tiny: tuple[Path, Path], device: QuickDevice, clocks: Clocks) -> None:
+def _decide(config, tiny, device, clocks):
     database = open_database(config.database_url)
     # Without threads the line would watch the cores of the machine first.
     station = Station(config, database, open_line=quick_opener(tiny, device, threads=1), clocks=clocks)
@@ -116,22 +112,22 @@ def _decide(config: ServeConfig, tiny: tuple[Path, Path], device: QuickDevice, c
     database.close()
 
 
-def undecided(database: Database) -> int:
+def undecided(database):
     return database.read(board_rows.count_undecided)
 
 
-def run_line(config: ServeConfig, tiny: tuple[Path, Path], point: Failpoint | None = None, nth: int = 1) -> int | None:
+def run_line(config, tiny, point=None, nth=1):
     """Run a line to its end; return its exit status."""
     return status_of(start(decide_all, config, tiny, point, nth))
 
 
-def status_of(process: ForkServerProcess) -> int | None:
+def status_of(process):
     """Return the exit status of a process, once it has ended."""
     process.join(100)
     return process.exitcode
 
 
-def serve_gate(config: ServeConfig, point: Failpoint | None, nth: int) -> None:
+def serve_gate(config, point, nth):
     """Run `web` until it is told to end, or until the point."""
     kill_at(point, nth)
     processes.web(config)
@@ -140,15 +136,15 @@ def serve_gate(config: ServeConfig, point: Failpoint | None, nth: int) -> None:
 class FileSink(SinkConnection):
     """A machine that writes down what it is told."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path):
         self._path = path
 
-    def send(self, message: Message) -> None:
+    def send(self, message):
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps([message.id, message.name, message.body["number"]]) + "\n")
 
 
-def tell_file(config: ServeConfig, path: Path, nth: int) -> None:
+def tell_file(config, path, nth):
     """Tell a file what happens, until something was told the `nth` time; without `nth` until nothing waits."""
     kill_at(Failpoint.SINK_TOLD if nth else None, nth)
     database, stop = open_database(config.database_url), threading.Event()
@@ -162,18 +158,18 @@ def tell_file(config: ServeConfig, path: Path, nth: int) -> None:
     database.close()
 
 
-def waiting(database: Database) -> int:
+def waiting(database):
     with database.reading() as connection:
         return sum(queue.waiting for queue in event_log.queues(connection))
 
 
-def new_database(config: ServeConfig, template: Path) -> Database:
+def new_database(config, template):
     config.data.mkdir()
     shutil.copy(template, config.data / "serve.db")
     return open_database(config.database_url)
 
 
-def decisions(database: Database) -> Decided:
+def decisions(database):
     with database.reading() as connection:
         return {
             board.key: (
@@ -184,7 +180,7 @@ def decisions(database: Database) -> Decided:
         }
 
 
-def check_one_decision_each(database: Database) -> None:
+def check_one_decision_each(database):
     with database.reading() as connection:
         told = Counter(
             event.board_id
@@ -195,7 +191,7 @@ def check_one_decision_each(database: Database) -> None:
         assert told == Counter(board.id for board in board_rows.newest(connection, limit=10_000))
 
 
-def free_port() -> int:
+def free_port():
     """Return a port at which nobody listens, below those that the system gives to clients.
 
     A client that tries such a port again and again may connect to itself, and then the gate cannot have it.
@@ -210,17 +206,17 @@ def free_port() -> int:
 class Feeder(threading.Thread):
     """Does what a feeder does: hands a board in from the beginning until 202 is said, whichever gate says it."""
 
-    def __init__(self, address: str, api_key: str, board: str, pictures: Mapping[str, bytes], body: object) -> None:
+    def __init__(self, address, api_key, board, pictures, body):
         super().__init__(daemon=True)
         self._client = client_of(address, api_key)
         self._board, self._pictures, self._body = board, pictures, body
 
-    def run(self) -> None:
+    def run(self):
         with self._client:
             while not self._is_accepted():
                 time.sleep(0.05)  # the gate that is to come needs the processor
 
-    def _is_accepted(self) -> bool:
+    def _is_accepted(self):
         with suppress(httpx.TransportError):
             put_all = [put(self._client, self._board, name, content) for name, content in self._pictures.items()]
             path = f"/api/v1/boards/{self._board}"
@@ -230,18 +226,18 @@ class Feeder(threading.Thread):
         return False
 
 
-def views_of(pictures: Mapping[str, bytes]) -> dict[str, object]:
+def views_of(pictures):
     return {refdes: {"refdes": refdes, "component": "C"} for refdes in pictures}
 
 
-def add_feeder(database: Database) -> str:
+def add_feeder(database):
     """Add a feeder's key, and return it."""
     key = keys.generate()
     database.write(keys.add, "feeder", Role.FEEDER, key, now_us=now_us())
     return key
 
 
-def hand_in_while_the_gate_is_killed(config: ServeConfig, feeder: Feeder, kills: Sequence[Failpoint]) -> None:
+def hand_in_while_the_gate_is_killed(config, feeder, kills):
     """Let a board be accepted by the last of several gates; each of the others is killed at its point."""
     feeder.start()
     for point in kills:

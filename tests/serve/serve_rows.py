@@ -1,15 +1,12 @@
 """Rows for tests of the service's database, with as few words as a test needs."""
 
-from collections.abc import Sequence
 from typing import ParamSpec, TypeVar
-
-from sqlalchemy import Connection
 
 from coe.board.parts_list import Side
 from coe.core import Verdict
 from coe.serve.database import board_rows, recipe_versions, row_types
 from coe.serve.database.board_rows import Decision, GoodComponent
-from coe.serve.database.tables import Board, NewBoard, NewCall, Recipe, View, view
+from coe.serve.database.tables import Board, NewBoard, NewCall, View, view
 from coe.serve.enums import CallReason
 
 NOON = 1_700_000_000_000_000
@@ -17,49 +14,47 @@ NOON = 1_700_000_000_000_000
 P, T = ParamSpec("P"), TypeVar("T")
 
 
-def the(row: T | None) -> T:
+def the(row):
     """Return what must be there."""
     assert row is not None
     return row
 
 
-def files_of_views(connection: Connection) -> set[str]:
+def files_of_views(connection):
     """Return the names of all files that belong to a view."""
     return {one.file for one in row_types.listed(connection, View, view.c.removed_us.is_(None))}
 
 
-def recipe(connection: Connection, name: str = "demo", rules: str = "board: demo") -> Recipe:
+def recipe(connection, name="demo", rules="board: demo"):
     return recipe_versions.add(connection, name, {"rules": rules}, by="ann", now_us=NOON)
 
 
-def accepted(connection: Connection, key: str = "k1", *, serial: str = "", due_us: int | None = None) -> Board:
+def accepted(connection, key="k1", *, serial="", due_us=None):
     new = NewBoard(key, "d" * 64, recipe(connection).id, serial, "", Side.TOP, "", {}, "feeder", NOON, due_us)
     return board_rows.accept(connection, new)
 
 
-def ng(refdes: str = "R1", verdict: Verdict = Verdict.NG, view_id: int | None = None) -> NewCall:
+def ng(refdes="R1", verdict=Verdict.NG, view_id=None):
     return NewCall(
         refdes, "R0402", verdict, CallReason.EXPERT, view_id=view_id, expert="body", label="cracked", score=0.9
     )
 
 
-def late(refdes: str = "R1") -> NewCall:
+def late(refdes="R1"):
     return NewCall(refdes, "R0402", Verdict.REVIEW, CallReason.LATE, late=True)
 
 
-def good(refdes: str = "R9") -> GoodComponent:
+def good(refdes="R9"):
     return GoodComponent(refdes, "R0402", 1, None, [{"expert": "body", "label": "ok", "score": 0.99}])
 
 
-def decision(
-    board: Board, *calls: NewCall, at_us: int = NOON + 1, fine: Sequence[GoodComponent] | None = None
-) -> Decision:
+def decision(board, *calls, at_us=NOON + 1, fine=None):
     verdict = max((call.verdict for call in calls), key=lambda one: one.severity, default=Verdict.OK)
     parts = [good()] if fine is None else fine
     return Decision(board, verdict, at_us, any(call.late for call in calls), calls, parts)
 
 
-def decided(connection: Connection, key: str, *calls: NewCall) -> Board:
+def decided(connection, key, *calls):
     board = accepted(connection, key)
     assert board_rows.decide(connection, decision(board, *calls))
     found = row_types.get(connection, Board, board.id)

@@ -8,11 +8,10 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +19,6 @@ pytest.importorskip("proton", reason="python-qpid-proton is not installed; insta
 
 from bridging import bridged, is_faulty, waiting
 from brokers import answers, free_port
-from proton import Event
 from proton import Message as Envelope
 from proton.handlers import MessagingHandler
 from proton.reactor import ApplicationEvent, Container, EventInjector
@@ -30,9 +28,7 @@ from serving import config_of
 from waiting import eventually
 
 from coe.serve.bridge.amqp import AmqpSettings
-from coe.serve.bridge.amqp_connection import AmqpConnection
 from coe.serve.bridge.sinks import Message, Origin, SinkFailed, sinks_of
-from coe.serve.database.connecting import Database
 
 pytestmark = pytest.mark.usefixtures("hasty")
 HELLO = Message("5b3d5a0c-1c0e-4f57-9a53-6f2f7c1f5f0e", "CFX.Production.WorkStarted", NOON, {"MessageBody": {}})
@@ -50,37 +46,37 @@ class Peer:
 
 
 @contextmanager
-def listening(port: int | None = None) -> Iterator[Peer]:
+def listening(port=None):
     peer = Peer(port or free_port())
     ready = threading.Event()
     injector = EventInjector()
 
     class Handler(MessagingHandler):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__(auto_accept=False)
 
-        def on_start(self, event: Event) -> None:
+        def on_start(self, event):
             event.container.selectable(injector)
             self.acceptor = event.container.listen(f"127.0.0.1:{peer.port}")
-            self.connections: list[Any] = []
+            self.connections = []
             ready.set()
 
-        def on_connection_opening(self, event: Event) -> None:
+        def on_connection_opening(self, event):
             self.connections.append(event.connection)
 
-        def on_link_opening(self, event: Event) -> None:
+        def on_link_opening(self, event):
             if event.link.is_receiver:
                 peer.addresses.append(event.link.remote_target.address)
                 event.link.target.address = event.link.remote_target.address
 
-        def on_message(self, event: Event) -> None:
+        def on_message(self, event):
             if peer.rejects:
                 self.reject(event.delivery)
                 return
             peer.came.append(event.message)
             self.accept(event.delivery)
 
-        def on_stop(self, event: Event) -> None:
+        def on_stop(self, event):
             self.acceptor.close()
             for connection in self.connections:
                 connection.close()
@@ -99,12 +95,12 @@ def listening(port: int | None = None) -> Iterator[Peer]:
         assert not thread.is_alive()
 
 
-def sink_to(port: int, **more: Any) -> AmqpConnection:
+def sink_to(port, **more):
     settings = {"host": "127.0.0.1", "port": port, "address": "/exchange/cfx", **more}
     return AmqpSettings.model_validate(settings).connection(Origin("test", "acme.aoi.7"))
 
 
-def test_a_message_has_the_properties_of_the_standards_sdk() -> None:
+def test_a_message_has_the_properties_of_the_standards_sdk():
     with listening() as peer:
         sink = sink_to(peer.port)
         sink.connect()
@@ -126,7 +122,7 @@ def test_a_message_has_the_properties_of_the_standards_sdk() -> None:
     }
 
 
-def test_a_message_that_is_rejected_was_not_told() -> None:
+def test_a_message_that_is_rejected_was_not_told():
     with listening() as peer:
         peer.rejects = True
         sink = sink_to(peer.port)
@@ -136,7 +132,7 @@ def test_a_message_that_is_rejected_was_not_told() -> None:
         sink.close()
 
 
-def test_a_connection_that_is_lost_is_found_out() -> None:
+def test_a_connection_that_is_lost_is_found_out():
     with listening() as peer:
         sink = sink_to(peer.port)
         sink.connect()
@@ -148,7 +144,7 @@ def test_a_connection_that_is_lost_is_found_out() -> None:
         sink.close()
 
 
-def test_a_broker_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setenv("COE_TEST_PASSWORD", "hunter2")
     port = free_port()
     sink = sink_to(port, user="ann", password={"environment": "COE_TEST_PASSWORD"})
@@ -158,22 +154,20 @@ def test_a_broker_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) ->
     assert "hunter2" not in str(caught.value)
 
 
-def mes_told(database: Database, folder: Path, port: int, **more: object) -> AbstractContextManager[None]:
+def mes_told(database, folder, port, **more):
     sink = {"host": "127.0.0.1", "port": port, "address": "/exchange/cfx", **more}
     config = config_of(folder, sinks={"amqp": {"mes": sink}})
     return bridged(database, sinks_of(config.station, config.sinks))
 
 
-def names(came: list[Envelope]) -> list[str]:
+def names(came):
     return [str(one.properties["cfx-message"]).rpartition(".")[2] for one in came]
 
 
 BOARD = ["UnitsArrived", "UnitsInspected", "WorkCompleted", "UnitsDeparted"]
 
 
-def test_what_happens_while_the_broker_is_down_is_told_when_it_is_back(
-    sqlite_database: Database, tmp_path: Path
-) -> None:
+def test_what_happens_while_the_broker_is_down_is_told_when_it_is_back(sqlite_database, tmp_path):
     with listening() as first, mes_told(sqlite_database, tmp_path, first.port):
         sqlite_database.write(decided, "k1", ng())
         eventually(lambda: names(first.came) == ["EndpointConnected", "Heartbeat", *BOARD])
@@ -189,7 +183,7 @@ class Rabbit:
 
     program = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder):
         plugins = list(Path("/usr/lib/rabbitmq/lib").glob("*/plugins/rabbitmq_amqp1_0*"))
         if not self.program.exists() or not plugins:
             pytest.skip("there is no RabbitMQ with the plugin rabbitmq_amqp1_0 here; install rabbitmq-server")
@@ -208,10 +202,10 @@ class Rabbit:
             "ERL_EPMD_PORT": str(free_port()),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
         }
-        self._epmd: subprocess.Popen[bytes] | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._epmd = None
+        self._process = None
 
-    def __enter__(self) -> Rabbit:
+    def __enter__(self):
         # Without a mapper of its own, the server would start one that outlives it.
         epmd = shutil.which("epmd")
         assert epmd is not None
@@ -219,19 +213,19 @@ class Rabbit:
         self.start()
         return self
 
-    def __exit__(self, *rest: object) -> None:
+    def __exit__(self, *rest):
         self.stop()
         self._epmd.terminate()
         self._epmd.wait()
 
-    def start(self) -> None:
+    def start(self):
         with (self._folder / "out.txt").open("ab") as out:
             self._process = subprocess.Popen(
                 [str(self.program)], env=self._environment, stdout=out, stderr=out, start_new_session=True
             )
         eventually(lambda: answers(self.port), "RabbitMQ")
 
-    def stop(self) -> None:
+    def stop(self):
         if self._process is not None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -242,7 +236,7 @@ QUEUE = "/queue/cfx"
 
 
 @pytest.mark.slow
-def test_a_real_rabbitmq_is_told_and_its_kill_loses_nothing(sqlite_database: Database, tmp_path: Path) -> None:
+def test_a_real_rabbitmq_is_told_and_its_kill_loses_nothing(sqlite_database, tmp_path):
     (tmp_path / "rabbit").mkdir()
     with Rabbit(tmp_path / "rabbit") as rabbit:
         password = tmp_path / "password"
@@ -274,7 +268,7 @@ def test_a_real_rabbitmq_is_told_and_its_kill_loses_nothing(sqlite_database: Dat
     ]
 
 
-def asked(port: int) -> list[dict[str, Any]]:
+def asked(port):
     """Ask the station three times: badly, for an answer where nobody can be answered, and rightly."""
     connection = BlockingConnection(f"amqp://guest:guest@127.0.0.1:{port}", timeout=10, allow_insecure_mechs=True)
     receiver = connection.create_receiver("/queue/answers", credit=100)
@@ -289,7 +283,7 @@ def asked(port: int) -> list[dict[str, Any]]:
     return [json.loads(bytes(message.body))]
 
 
-def received(port: int) -> list[dict[str, Any]]:
+def received(port):
     connection = BlockingConnection(f"amqp://guest:guest@127.0.0.1:{port}", timeout=10, allow_insecure_mechs=True)
     receiver = connection.create_receiver(f"/amq{QUEUE}", credit=100)
     came = []

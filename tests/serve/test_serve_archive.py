@@ -5,7 +5,6 @@ import json
 import shutil
 import sys
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -18,7 +17,6 @@ from coe.serve import command, retention
 from coe.serve.clock import DAY_US, now_us
 from coe.serve.credentials import ARCHIVE
 from coe.serve.database import board_rows, views
-from coe.serve.database.connecting import Database
 from coe.serve.database.tables import NewView
 from coe.serve.picture_folder import Pictures
 from coe.serve.retention import ArchiveFailed, sweep
@@ -27,7 +25,7 @@ from coe.serve.service_config import Retention
 LATER_US = now_us() + 400 * DAY_US
 
 
-def board_with_picture(database: Database, pictures: Pictures, key: str, *calls: str) -> str:
+def board_with_picture(database, pictures, key, *calls):
     """Add a decided board with one picture; return the picture's file."""
     with database.writing() as connection:
         receiving = pictures.receive()
@@ -41,15 +39,13 @@ def board_with_picture(database: Database, pictures: Pictures, key: str, *calls:
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Pictures:
+def pictures(tmp_path):
     folder = Pictures(tmp_path / "pictures")
     folder.prepare()
     return folder
 
 
-def test_the_oldest_pictures_of_good_boards_go_until_there_is_room(
-    sqlite_database: Database, pictures: Pictures
-) -> None:
+def test_the_oldest_pictures_of_good_boards_go_until_there_is_room(sqlite_database, pictures):
     files = [board_with_picture(sqlite_database, pictures, f"k{number}") for number in range(3)]
     called = board_with_picture(sqlite_database, pictures, "open", "R1")
     shares = iter([0.05, 0.05, *[0.2] * 9])
@@ -60,18 +56,18 @@ def test_the_oldest_pictures_of_good_boards_go_until_there_is_room(
     assert [pictures.path(file).exists() for file in (*files, called)] == [False, False, False, True]
 
 
-def archive_in(folder: Path) -> Path:
+def archive_in(folder):
     """Return an empty archive."""
     folder.mkdir(exist_ok=True)
     (folder / retention.MARK).touch()
     return folder
 
 
-def index_of(folder: Path) -> Sequence[dict[str, object]]:
+def index_of(folder):
     return [json.loads(line) for file in folder.glob("index-*.jsonl") for line in file.read_text().splitlines()]
 
 
-def test_a_picture_goes_once_its_copy_is_proved(sqlite_database: Database, pictures: Pictures, tmp_path: Path) -> None:
+def test_a_picture_goes_once_its_copy_is_proved(sqlite_database, pictures, tmp_path):
     file = board_with_picture(sqlite_database, pictures, "k1")
     damaged = board_with_picture(sqlite_database, pictures, "k2")
     content = pictures.path(file).read_bytes()
@@ -97,9 +93,7 @@ def test_a_picture_goes_once_its_copy_is_proved(sqlite_database: Database, pictu
     assert retention.prove(folder) == retention.ArchiveProof(0, [file])
 
 
-def test_pictures_whose_disk_is_away_are_archived_once_it_is_back(
-    sqlite_database: Database, pictures: Pictures, tmp_path: Path
-) -> None:
+def test_pictures_whose_disk_is_away_are_archived_once_it_is_back(sqlite_database, pictures, tmp_path):
     file = board_with_picture(sqlite_database, pictures, "k1")
     keep = Retention(archive=archive_in(tmp_path / "archive"))
     pictures.folder.rename(tmp_path / "unmounted")
@@ -115,13 +109,11 @@ def test_pictures_whose_disk_is_away_are_archived_once_it_is_back(
     assert [row["file"] for row in index_of(tmp_path / "archive")] == [file]
 
 
-def test_a_picture_stays_if_the_archive_goes_away_while_it_is_copied(
-    sqlite_database: Database, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_stays_if_the_archive_goes_away_while_it_is_copied(sqlite_database, pictures, tmp_path, monkeypatch):
     file = board_with_picture(sqlite_database, pictures, "k1")
     folder, copy = archive_in(tmp_path / "archive"), shutil.copyfile
 
-    def copied(source: Path, target: Path) -> None:
+    def copied(source, target):
         copy(source, target)
         (folder / retention.MARK).unlink(missing_ok=True)
 
@@ -133,14 +125,12 @@ def test_a_picture_stays_if_the_archive_goes_away_while_it_is_copied(
     assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
 
 
-def test_an_archive_that_hangs_is_told_and_asked_once(
-    sqlite_database: Database, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_that_hangs_is_told_and_asked_once(sqlite_database, pictures, tmp_path, monkeypatch):
     file = board_with_picture(sqlite_database, pictures, "k1")
     folder, copy = archive_in(tmp_path / "archive"), shutil.copyfile
     answers, asked = threading.Event(), list[Path]()
 
-    def copied(source: Path, target: Path) -> None:
+    def copied(source, target):
         asked.append(source)
         answers.wait()
         copy(source, target)
@@ -161,13 +151,11 @@ def test_an_archive_that_hangs_is_told_and_asked_once(
     assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
 
 
-def test_an_archive_that_hangs_is_told_also_where_room_is_wanted(
-    pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_that_hangs_is_told_also_where_room_is_wanted(pictures, tmp_path, monkeypatch):
     answers = threading.Event()
 
     class Hung(type(tmp_path)):
-        def stat(self, **given: bool) -> object:
+        def stat(self, **given):
             answers.wait()
             return super().stat(**given)
 
@@ -179,9 +167,7 @@ def test_an_archive_that_hangs_is_told_also_where_room_is_wanted(
         answers.set()
 
 
-def test_for_room_no_picture_goes_into_an_archive_on_the_same_disk(
-    sqlite_database: Database, pictures: Pictures, tmp_path: Path
-) -> None:
+def test_for_room_no_picture_goes_into_an_archive_on_the_same_disk(sqlite_database, pictures, tmp_path):
     file = board_with_picture(sqlite_database, pictures, "k1")
     keep = Retention(archive=archive_in(tmp_path / "archive"), free_share=0.5)
     with pytest.raises(ArchiveFailed, match="disk"):
@@ -192,9 +178,7 @@ def test_for_room_no_picture_goes_into_an_archive_on_the_same_disk(
     assert not pictures.path(file).exists(), "its time has come"
 
 
-def test_the_folder_of_the_pictures_is_no_archive(
-    sqlite_database: Database, pictures: Pictures, tmp_path: Path
-) -> None:
+def test_the_folder_of_the_pictures_is_no_archive(sqlite_database, pictures, tmp_path):
     file = board_with_picture(sqlite_database, pictures, "k1")
     (tmp_path / "archive").symlink_to(archive_in(pictures.folder))
     with pytest.raises(ArchiveFailed, match="itself"):
@@ -202,7 +186,7 @@ def test_the_folder_of_the_pictures_is_no_archive(
     assert pictures.path(file).exists()
 
 
-def test_a_crash_after_the_copy_archives_again(sqlite_database: Database, pictures: Pictures, tmp_path: Path) -> None:
+def test_a_crash_after_the_copy_archives_again(sqlite_database, pictures, tmp_path):
     file = board_with_picture(sqlite_database, pictures, "k1")
     folder = archive_in(tmp_path / "archive")
     rows = sqlite_database.write(retention.rows_of, [1])
@@ -213,8 +197,8 @@ def test_a_crash_after_the_copy_archives_again(sqlite_database: Database, pictur
 
 
 def test_a_crash_or_a_full_disk_within_a_line_of_the_index_loses_no_picture(
-    sqlite_database: Database, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    sqlite_database, pictures, tmp_path, monkeypatch
+):
     file = board_with_picture(sqlite_database, pictures, "k1")
     folder = archive_in(tmp_path / "archive")
     rows = sqlite_database.write(retention.rows_of, [1])
@@ -241,9 +225,7 @@ def test_a_crash_or_a_full_disk_within_a_line_of_the_index_loses_no_picture(
     assert len([*folder.glob("index-*.jsonl")]) == 3, "its disk is full, for which pictures go"
 
 
-def test_an_archive_that_takes_no_more_is_named(
-    sqlite_database: Database, pictures: Pictures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_that_takes_no_more_is_named(sqlite_database, pictures, tmp_path, monkeypatch):
     board_with_picture(sqlite_database, pictures, "k1")
     folder = archive_in(tmp_path / "archive")
     error = OSError(errno.ENOSPC, "no room", "picture", None, str(folder / "copy"))
@@ -252,19 +234,17 @@ def test_an_archive_that_takes_no_more_is_named(
         sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US)
 
 
-def no_room(path: Path) -> bytes:
+def no_room(path):
     raise OSError(errno.ENOSPC, "no room")
 
 
-def test_the_command_tells_of_changed_pictures(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_tells_of_changed_pictures(tmp_path, monkeypatch, capsys):
     folder = tmp_path / "archive"
     folder.mkdir()
     (tmp_path / "serve.yaml").write_text("station: a\nretention: {archive: archive}\n")
     monkeypatch.setattr(sys, "argv", ["coe-serve", "verify-archive", str(tmp_path / "serve.yaml")])
 
-    def status() -> int:
+    def status():
         with pytest.raises(SystemExit) as ended:
             command.main()
         return int(ended.value.code or 0)

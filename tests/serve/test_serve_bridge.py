@@ -1,7 +1,7 @@
 """Couriers: each sink is told everything, in order, at least once, and none waits for another."""
 
 import threading
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 from bridging import Remembered, append, bridged, queues, told, waiting
@@ -11,20 +11,19 @@ from waiting import eventually
 from coe.serve.bridge import outbox_relay
 from coe.serve.bridge.cfx import CfxFormat
 from coe.serve.bridge.event_format import EventFormat
-from coe.serve.bridge.sinks import Message, Origin, Sink, SinkRequest
+from coe.serve.bridge.sinks import Origin, Sink, SinkRequest
 from coe.serve.database import event_log, fault_log, recipe_versions, states
-from coe.serve.database.connecting import Database
 from coe.serve.enums import FaultKind, LineState, Process, Subject
 
 pytestmark = pytest.mark.usefixtures("hasty")
 
 
-def open_faults(database: Database) -> list[tuple[Process, FaultKind, str]]:
+def open_faults(database):
     with database.reading() as connection:
         return [(fault.process, fault.kind, fault.about) for fault in fault_log.open_faults(connection)]
 
 
-def test_every_sink_is_told_every_event_in_order_and_the_outbox_empties(sqlite_database: Database) -> None:
+def test_every_sink_is_told_every_event_in_order_and_the_outbox_empties(sqlite_database):
     one, other = Remembered(), Remembered()
     with told(sqlite_database, one=one, other=other):
         append(sqlite_database, *range(250))
@@ -34,7 +33,7 @@ def test_every_sink_is_told_every_event_in_order_and_the_outbox_empties(sqlite_d
     assert [message.id for message in one.told] == [message.id for message in other.told]
 
 
-def test_a_sink_that_hangs_or_fails_holds_up_no_other(sqlite_database: Database) -> None:
+def test_a_sink_that_hangs_or_fails_holds_up_no_other(sqlite_database):
     hangs, fails, works = Remembered(), Remembered(), Remembered()
     hangs.gate.clear()
     fails.is_down = True
@@ -47,9 +46,7 @@ def test_a_sink_that_hangs_or_fails_holds_up_no_other(sqlite_database: Database)
         eventually(lambda: hangs.numbers == [1, 2, 3])
 
 
-def test_what_waits_while_a_sink_is_down_is_told_once_it_is_back_and_the_fault_is_raised_and_cleared(
-    sqlite_database: Database,
-) -> None:
+def test_what_waits_while_a_sink_is_down_is_told_once_it_is_back_and_the_fault_is_raised_and_cleared(sqlite_database):
     sink = Remembered()
     with told(sqlite_database, plant=sink):
         append(sqlite_database, 1)
@@ -65,7 +62,7 @@ def test_what_waits_while_a_sink_is_down_is_told_once_it_is_back_and_the_fault_i
     assert sink.numbers == [1, 2, 3]
 
 
-def test_what_was_told_before_a_failure_is_not_told_again(sqlite_database: Database) -> None:
+def test_what_was_told_before_a_failure_is_not_told_again(sqlite_database):
     sink = Remembered()
     sink.fails_after = 3
     with told(sqlite_database, plant=sink):
@@ -77,13 +74,11 @@ def test_what_was_told_before_a_failure_is_not_told_again(sqlite_database: Datab
     assert sink.numbers == [0, 1, 2, 3, 4, 5]
 
 
-def test_pauses_grow_to_a_minute_and_begin_anew_after_a_success(
-    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pauses_grow_to_a_minute_and_begin_anew_after_a_success(sqlite_database, monkeypatch):
     class Watched(threading.Event):
         pauses: ClassVar[list[float]] = []
 
-        def wait(self, timeout: float | None = None) -> bool:
+        def wait(self, timeout=None):
             self.pauses.append(timeout or 0.0)
             if len(self.pauses) == 8:
                 sink.is_down = False
@@ -105,9 +100,9 @@ def test_pauses_grow_to_a_minute_and_begin_anew_after_a_success(
     assert sink.numbers == [1]
 
 
-def test_a_sink_whose_code_fails_is_tried_again_like_any_other(sqlite_database: Database) -> None:
+def test_a_sink_whose_code_fails_is_tried_again_like_any_other(sqlite_database):
     class Broken(Remembered):
-        def send(self, message: Message) -> None:
+        def send(self, message):
             if not self.shown or self.connections < 3:
                 raise KeyError("a mistake")
             super().send(message)
@@ -118,17 +113,17 @@ def test_a_sink_whose_code_fails_is_tried_again_like_any_other(sqlite_database: 
         eventually(lambda: sink.numbers == [1])
 
 
-def test_a_request_that_no_answer_can_repeat_holds_nothing_up(sqlite_database: Database) -> None:
+def test_a_request_that_no_answer_can_repeat_holds_nothing_up(sqlite_database):
     class Asked(Remembered):
-        def look(self) -> list[SinkRequest]:
+        def look(self):
             return [SinkRequest(body) for body in asked]
 
-        def send(self, message: Message) -> None:
+        def send(self, message):
             assert message.encoded
             super().send(message)
 
     topics = {"SupportedTopics": [{"TopicName": ["CFX"]}], "SupportedTopicQueryType": "All"}
-    asked: list[dict[str, Any]] = [
+    asked = [
         {"MessageName": "CFX.AreYouThereRequest", "MessageBody": {}, "Source": float("nan")},
         {"MessageName": "CFX.AreYouThereRequest", "MessageBody": {}, "RequestID": "\ud800"},
         {"MessageName": "CFX.WhoIsThereRequest", "MessageBody": topics},
@@ -140,7 +135,7 @@ def test_a_request_that_no_answer_can_repeat_holds_nothing_up(sqlite_database: D
     assert (sink.connections, open_faults(sqlite_database)) == (1, [])
 
 
-def test_the_state_of_the_station_is_shown_at_the_start_and_when_it_changes(sqlite_database: Database) -> None:
+def test_the_state_of_the_station_is_shown_at_the_start_and_when_it_changes(sqlite_database):
     sink = Remembered()
     with told(sqlite_database, plant=sink):
         eventually(lambda: [one.line for one in sink.shown] == [LineState.DOWN])
@@ -148,7 +143,7 @@ def test_the_state_of_the_station_is_shown_at_the_start_and_when_it_changes(sqli
         eventually(lambda: [one.line for one in sink.shown] == [LineState.DOWN, LineState.WAITING])
 
 
-def test_a_message_names_the_recipe(sqlite_database: Database) -> None:
+def test_a_message_names_the_recipe(sqlite_database):
     sink = Remembered()
     with told(sqlite_database, plant=sink):
         sqlite_database.write(decided, "k1", ng())
@@ -159,10 +154,8 @@ def test_a_message_names_the_recipe(sqlite_database: Database) -> None:
     assert sink.told[1].id == body["id"]
 
 
-def test_a_recipe_is_read_once_for_many_messages_and_few_recipes_are_kept(
-    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    read_ids: list[int] = []
+def test_a_recipe_is_read_once_for_many_messages_and_few_recipes_are_kept(sqlite_database, monkeypatch):
+    read_ids = []
     get = recipe_versions.get
     monkeypatch.setattr(recipe_versions, "get", lambda connection, id: read_ids.append(id) or get(connection, id))
     ids = [
@@ -183,7 +176,7 @@ def test_a_recipe_is_read_once_for_many_messages_and_few_recipes_are_kept(
     assert len(read_ids) == 1
 
 
-def test_events_of_a_sink_that_is_gone_from_the_config_are_dropped(sqlite_database: Database) -> None:
+def test_events_of_a_sink_that_is_gone_from_the_config_are_dropped(sqlite_database):
     with told(sqlite_database, gone=Remembered()):
         pass
     append(sqlite_database, 1)
@@ -191,9 +184,9 @@ def test_events_of_a_sink_that_is_gone_from_the_config_are_dropped(sqlite_databa
         assert [(queue.sink, queue.waiting) for queue in queues(sqlite_database)] == [("stays", 0)]
 
 
-def test_a_sink_that_does_not_close_in_order_is_tried_again(sqlite_database: Database) -> None:
+def test_a_sink_that_does_not_close_in_order_is_tried_again(sqlite_database):
     class Stuck(Remembered):
-        def close(self) -> None:
+        def close(self):
             raise RuntimeError("the library is confused")
 
     sink = Stuck()
@@ -205,12 +198,10 @@ def test_a_sink_that_does_not_close_in_order_is_tried_again(sqlite_database: Dat
         eventually(lambda: sink.numbers == [1])
 
 
-def test_a_failure_that_cannot_be_noted_ends_no_relay(
-    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_that_cannot_be_noted_ends_no_relay(sqlite_database, monkeypatch):
     sink, noted = Remembered(), threading.Event()
 
-    def cannot(*_: object, **__: object) -> None:
+    def cannot(*_, **__):
         noted.set()
         raise ValueError("no driver takes it")
 

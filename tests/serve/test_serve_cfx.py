@@ -2,7 +2,6 @@
 
 import json
 import uuid
-from typing import Any
 
 import pytest
 from serve_rows import NOON, accepted, decided, decision, late, ng
@@ -16,7 +15,6 @@ from coe.serve.bridge.outbox_relay import envelope_of
 from coe.serve.bridge.sinks import Origin, Sign, StationStatus
 from coe.serve.database import board_rows, call_rows, event_log, fault_log, recipe_versions, states
 from coe.serve.database.board_rows import Amendment
-from coe.serve.database.connecting import Database
 from coe.serve.database.recipe_versions import KeptRecipes
 from coe.serve.database.tables import NewBoard, NewFault, NewVerification
 from coe.serve.database.verifications import record_verification
@@ -25,22 +23,22 @@ from coe.serve.enums import EventKind, FaultKind, Intake, LineState, Outcome, Pr
 WORDS = CfxFormat(Origin("aoi-1", "acme.aoi.7"))
 
 
-def messages(database: Database) -> list[dict[str, Any]]:
+def messages(database):
     """Return the envelopes of all events, as they are sent."""
     with database.reading() as connection:
         envelopes = [envelope_of(connection, event, KeptRecipes()) for event in event_log.after(connection, 0)]
     return [json.loads(message.encoded) for one in envelopes for message in WORDS.messages(one)]
 
 
-def names(database: Database) -> list[str]:
+def names(database):
     return [message["MessageName"].rpartition(".")[2] for message in messages(database)]
 
 
-def bodies(database: Database, name: str) -> list[dict[str, Any]]:
+def bodies(database, name):
     return [message["MessageBody"] for message in messages(database) if message["MessageName"].endswith(f".{name}")]
 
 
-def answer(database: Database, board_id: int, **outcomes: Outcome) -> None:
+def answer(database, board_id, **outcomes):
     with database.writing() as connection:
         for refdes, outcome in outcomes.items():
             call = call_rows.of_component(connection, board_id, refdes)
@@ -48,7 +46,7 @@ def answer(database: Database, board_id: int, **outcomes: Outcome) -> None:
             record_verification(connection, call, NewVerification(outcome, NOON + 9, "ann"))
 
 
-def test_the_envelope_is_that_of_the_standard(sqlite_database: Database) -> None:
+def test_the_envelope_is_that_of_the_standard(sqlite_database):
     sqlite_database.write(accepted, "k1", serial="SN1")
     [message] = messages(sqlite_database)
     assert list(message) == [
@@ -63,7 +61,7 @@ def test_the_envelope_is_that_of_the_standard(sqlite_database: Database) -> None
     assert message["MessageBody"]["UnitCount"] == 1
 
 
-def test_a_board_makes_one_transaction(sqlite_database: Database) -> None:
+def test_a_board_makes_one_transaction(sqlite_database):
     with sqlite_database.writing() as connection:
         board = accepted(connection, "k1")
         board_rows.begin(connection, board.id, NOON)
@@ -81,7 +79,7 @@ def test_a_board_makes_one_transaction(sqlite_database: Database) -> None:
     assert inspected["InspectionMethod"] == "AOI"
 
 
-def test_review_is_sent_as_failed_and_not_verified_yet(sqlite_database: Database) -> None:
+def test_review_is_sent_as_failed_and_not_verified_yet(sqlite_database):
     sqlite_database.write(decided, "k1", late("R1"), ng("R2"))
     [inspected] = bodies(sqlite_database, "UnitsInspected")
     [unit] = inspected["InspectedUnits"]
@@ -106,8 +104,8 @@ def test_review_is_sent_as_failed_and_not_verified_yet(sqlite_database: Database
     ],
 )
 def test_after_the_operator_the_board_is_sent_again_with_the_method_human(
-    sqlite_database: Database, outcomes: tuple[Outcome, Outcome], result: str, verification: str
-) -> None:
+    sqlite_database, outcomes, result, verification
+):
     board = sqlite_database.write(decided, "k1", ng("R1"), ng("R2"))
     answer(sqlite_database, board.id, R1=outcomes[0], R2=outcomes[1])
     first, second = bodies(sqlite_database, "UnitsInspected")
@@ -124,7 +122,7 @@ def test_after_the_operator_the_board_is_sent_again_with_the_method_human(
     assert said == [expected[outcome] for outcome in outcomes]
 
 
-def test_a_part_of_a_whole_board_has_its_outline_in_millimetres(sqlite_database: Database) -> None:
+def test_a_part_of_a_whole_board_has_its_outline_in_millimetres(sqlite_database):
     with sqlite_database.writing() as connection:
         content = {"rules": TINY, "whole": WHOLE}
         recipe = recipe_versions.add(connection, "whole", content, by="ann", now_us=NOON)
@@ -141,7 +139,7 @@ def test_a_part_of_a_whole_board_has_its_outline_in_millimetres(sqlite_database:
     assert unknown is None
 
 
-def test_a_correction_of_a_verified_board_is_sent_too(sqlite_database: Database) -> None:
+def test_a_correction_of_a_verified_board_is_sent_too(sqlite_database):
     board = sqlite_database.write(decided, "k1", ng("R1"))
     answer(sqlite_database, board.id, R1=Outcome.FALSE_CALL)
     answer(sqlite_database, board.id, R1=Outcome.CONFIRMED)
@@ -149,7 +147,7 @@ def test_a_correction_of_a_verified_board_is_sent_too(sqlite_database: Database)
     assert sent == ["Failed", "Passed", "Failed"]
 
 
-def test_an_amendment_is_sent_with_what_was_raised(sqlite_database: Database) -> None:
+def test_an_amendment_is_sent_with_what_was_raised(sqlite_database):
     with sqlite_database.writing() as connection:
         board = decided(connection, "k1", late("R1"))
         board_rows.amend(connection, Amendment(board.id, NOON + 2, [ng("R1", Verdict.NG)]))
@@ -157,7 +155,7 @@ def test_an_amendment_is_sent_with_what_was_raised(sqlite_database: Database) ->
     assert amended["InspectedUnits"][0]["Inspections"][0]["DefectsFound"][0]["DefectCode"] == "cracked"
 
 
-def test_a_board_that_is_taken_back_is_completed_only_if_it_was_begun(sqlite_database: Database) -> None:
+def test_a_board_that_is_taken_back_is_completed_only_if_it_was_begun(sqlite_database):
     with sqlite_database.writing() as connection:
         board_rows.abort(connection, accepted(connection, "k1"), NOON, reason="x")
         begun = accepted(connection, "k2")
@@ -167,7 +165,7 @@ def test_a_board_that_is_taken_back_is_completed_only_if_it_was_begun(sqlite_dat
     assert (completed["Result"], completed["Units"][0]["UnitIdentifier"]) == ("Aborted", "k2")
 
 
-def test_states_are_those_of_semi_e58_with_how_long_the_last_one_lasted(sqlite_database: Database) -> None:
+def test_states_are_those_of_semi_e58_with_how_long_the_last_one_lasted(sqlite_database):
     with sqlite_database.writing() as connection:
         states.change(connection, Subject.LINE, LineState.WAITING, by="line", now_us=NOON)
         states.change(connection, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=NOON)
@@ -179,7 +177,7 @@ def test_states_are_those_of_semi_e58_with_how_long_the_last_one_lasted(sqlite_d
     assert said == [(5000, None, 2202), (2202, "00:01:25.5000000", 1100)]
 
 
-def test_every_state_and_every_kind_of_fault_has_its_message(sqlite_database: Database) -> None:
+def test_every_state_and_every_kind_of_fault_has_its_message(sqlite_database):
     with sqlite_database.writing() as connection:
         for state in LineState:
             states.change(connection, Subject.LINE, state, by="line", now_us=NOON)
@@ -189,7 +187,7 @@ def test_every_state_and_every_kind_of_fault_has_its_message(sqlite_database: Da
     assert names(sqlite_database).count("FaultOccurred") == len(FaultKind)
 
 
-def test_a_fault_keeps_its_id_until_it_is_cleared_and_stands_in_signs_of_life(sqlite_database: Database) -> None:
+def test_a_fault_keeps_its_id_until_it_is_cleared_and_stands_in_signs_of_life(sqlite_database):
     with sqlite_database.writing() as connection:
         fault = fault_log.note(connection, NewFault(Process.WORKER, FaultKind.INSPECTOR_FAILED, "it broke"), NOON)
         status = StationStatus(LineState.DOWN, Intake.OPEN, fault_log.open_faults(connection), NOON)
@@ -204,13 +202,13 @@ def test_a_fault_keeps_its_id_until_it_is_cleared_and_stands_in_signs_of_life(sq
     assert beat["ActiveFaults"] == [occurred["Fault"]]
 
 
-def test_the_same_event_gives_the_same_messages(sqlite_database: Database) -> None:
+def test_the_same_event_gives_the_same_messages(sqlite_database):
     sqlite_database.write(decided, "k1", ng())
     assert messages(sqlite_database) == messages(sqlite_database)
     assert len({message["UniqueID"] for message in messages(sqlite_database)}) == 4
 
 
-def test_lengths_of_time_are_written_as_the_messages_have_them() -> None:
+def test_lengths_of_time_are_written_as_the_messages_have_them():
     assert time_span(60_000_000) == "00:01:00"
     assert time_span(93_784_500_000) == "1.02:03:04.5000000"
     assert time_span(-5) == "00:00:00"

@@ -2,12 +2,10 @@
 
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from serve_rows import NOON, decision, ng
-from serving import Served, signed_in
-from sqlalchemy import Connection
+from serving import signed_in
 from test_serve_cfx import answer, bodies, names
 from tiny_line import TINY
 from whole_boards import whole_of
@@ -18,8 +16,7 @@ from coe.serve.bridge.cfx import PUBLISHED, CfxFormat
 from coe.serve.bridge.sinks import Origin, Sign, StationStatus
 from coe.serve.database import board_rows, event_log, recipe_versions
 from coe.serve.database.board_rows import Amendment
-from coe.serve.database.connecting import Database
-from coe.serve.database.tables import Board, NewBoard, NewCall
+from coe.serve.database.tables import NewBoard, NewCall
 from coe.serve.enums import CallReason, EventKind, Intake, LineState, Outcome
 
 PANEL = whole_of(
@@ -31,23 +28,23 @@ SKIPPED = NewCall("r1c3", "", Verdict.REVIEW, CallReason.SKIPPED)
 ENDPOINT = CfxFormat(Origin("aoi-1", "acme.aoi.7", request_uri="amqp://broker:5672/", request_address="/queue/aoi-1"))
 
 
-def panel(connection: Connection) -> Board:
+def panel(connection):
     recipe = recipe_versions.add(connection, "panel", {"rules": TINY, "whole": PANEL}, by="ann", now_us=NOON)
     new = NewBoard("k1", "d", recipe.id, "SN1", "", Side.TOP, "", REQUEST, "feeder", NOON, None)
     return board_rows.accept(connection, new)
 
 
-def positions(message: dict[str, Any]) -> list[tuple[str, int, str, float, str]]:
+def positions(message):
     said = ("UnitIdentifier", "PositionNumber", "PositionName", "X", "Status")
     return [tuple(unit[name] for name in said) for unit in message["Units"]]
 
 
-def results(message: dict[str, Any]) -> list[tuple[str, int, str, str, int]]:
+def results(message):
     said = ("UnitIdentifier", "UnitPositionNumber", "OverallResult", "Verification", "TotalInspectionCount")
     return [tuple(unit[name] for name in said) for unit in message["InspectedUnits"]]
 
 
-def test_each_unit_of_a_panel_has_its_serial_number_and_status(sqlite_database: Database) -> None:
+def test_each_unit_of_a_panel_has_its_serial_number_and_status(sqlite_database):
     with sqlite_database.writing() as connection:
         board = panel(connection)
         board_rows.decide(connection, decision(board, ng("r1c2/P4"), SKIPPED))
@@ -81,8 +78,8 @@ def test_each_unit_of_a_panel_has_its_serial_number_and_status(sqlite_database: 
     [(Outcome.CONFIRMED, "Failed", "DefectConfirmed"), (Outcome.FALSE_CALL, "Passed", "DefectRejected")],
 )
 def test_a_persons_words_count_for_their_unit_and_a_bad_mark_never_becomes_good(
-    sqlite_database: Database, outcome: Outcome, result: str, verification: str
-) -> None:
+    sqlite_database, outcome, result, verification
+):
     with sqlite_database.writing() as connection:
         board = panel(connection)
         board_rows.decide(connection, decision(board, ng("r1c2/P4"), SKIPPED))
@@ -95,7 +92,7 @@ def test_a_persons_words_count_for_their_unit_and_a_bad_mark_never_becomes_good(
     ]
 
 
-def test_a_panel_that_is_in_doubt_as_a_whole_has_no_unit_that_passed(sqlite_database: Database) -> None:
+def test_a_panel_that_is_in_doubt_as_a_whole_has_no_unit_that_passed(sqlite_database):
     with sqlite_database.writing() as connection:
         board = panel(connection)
         doubt = replace(decision(board, SKIPPED), verdict=Verdict.REVIEW, reason="its code says 'SN2'")
@@ -105,7 +102,7 @@ def test_a_panel_that_is_in_doubt_as_a_whole_has_no_unit_that_passed(sqlite_data
     assert [unit["Status"] for unit in completed["Units"]] == ["Fail", "Fail", "Skip"]
 
 
-def test_an_amendment_speaks_of_the_units_alone_that_became_worse(sqlite_database: Database) -> None:
+def test_an_amendment_speaks_of_the_units_alone_that_became_worse(sqlite_database):
     with sqlite_database.writing() as connection:
         board = panel(connection)
         late = NewCall("r1c1/P1", "A", Verdict.REVIEW, CallReason.LATE, late=True)
@@ -115,7 +112,7 @@ def test_an_amendment_speaks_of_the_units_alone_that_became_worse(sqlite_databas
     assert [unit[:3] for unit in results(amended)] == [("U1", 1, "Failed")]
 
 
-def test_a_board_that_is_taken_back_departs_whether_it_was_begun_or_not(sqlite_database: Database) -> None:
+def test_a_board_that_is_taken_back_departs_whether_it_was_begun_or_not(sqlite_database):
     with sqlite_database.writing() as connection:
         board_rows.abort(connection, panel(connection), NOON, reason="x")
     assert names(sqlite_database) == ["UnitsArrived", "UnitsDeparted"]
@@ -123,7 +120,7 @@ def test_a_board_that_is_taken_back_departs_whether_it_was_begun_or_not(sqlite_d
     assert [unit["Status"] for unit in departed["Units"]] == ["Fail", "Fail", "Skip"]
 
 
-def test_the_api_and_the_page_have_the_verdict_of_each_unit(served: Served) -> None:
+def test_the_api_and_the_page_have_the_verdict_of_each_unit(served):
     board = served.database.write(panel)
     assert {unit["verdict"] for unit in served.operator.get("/api/v1/boards/1").json()["units"]} == {None}
     served.database.write(board_rows.decide, decision(board, ng("r1c2/P4"), SKIPPED))
@@ -137,7 +134,7 @@ def test_the_api_and_the_page_have_the_verdict_of_each_unit(served: Served) -> N
         assert "SN1-r1c2" in person.get("/boards/1").text
 
 
-def test_no_unit_of_a_panel_that_is_in_doubt_as_a_whole_is_ok_in_the_api(served: Served) -> None:
+def test_no_unit_of_a_panel_that_is_in_doubt_as_a_whole_is_ok_in_the_api(served):
     with served.database.writing() as connection:
         doubt = replace(decision(panel(connection), ng("r1c2/P4"), SKIPPED), reason="its code says 'SN2'")
         board_rows.decide(connection, doubt)
@@ -145,7 +142,7 @@ def test_no_unit_of_a_panel_that_is_in_doubt_as_a_whole_is_ok_in_the_api(served:
     assert [unit["verdict"] for unit in units] == ["REVIEW", "NG", None]
 
 
-def test_a_recipe_that_is_activated_is_told_with_its_units_and_components(sqlite_database: Database) -> None:
+def test_a_recipe_that_is_activated_is_told_with_its_units_and_components(sqlite_database):
     with sqlite_database.writing() as connection:
         recipe_versions.add(connection, "panel", {"rules": TINY, "whole": PANEL}, by="ann", now_us=NOON)
         body = {"name": "panel", "version": 1, "reason": "", "by": "ann"}
@@ -155,7 +152,7 @@ def test_a_recipe_that_is_activated_is_told_with_its_units_and_components(sqlite
     assert [told[name] for name in said] == ["panel", "1", 3.0, 2.0, "PrimarySurface"]
 
 
-def test_a_station_says_that_it_comes_and_goes() -> None:
+def test_a_station_says_that_it_comes_and_goes():
     status = StationStatus(LineState.WAITING, Intake.OPEN, [], NOON)
     come, gone = (ENDPOINT.sign(sign, status).body for sign in (Sign.CONNECTED, Sign.ENDING))
     assert (come["MessageName"], gone["MessageName"]) == ("CFX.EndpointConnected", "CFX.EndpointShuttingDown")
@@ -167,13 +164,13 @@ def test_a_station_says_that_it_comes_and_goes() -> None:
     }
 
 
-def asked(name: str, **more: Any) -> dict[str, Any] | None:
+def asked(name, **more):
     request = {"MessageName": f"CFX.{name}", "Source": "mes", "RequestID": "r7", "MessageBody": more}
     message = ENDPOINT.answer(request, NOON)
     return None if message is None else dict(message.body)
 
 
-def test_who_asks_gets_an_answer_with_the_number_of_the_request() -> None:
+def test_who_asks_gets_an_answer_with_the_number_of_the_request():
     there = asked("AreYouThereRequest", CFXHandle="acme.aoi.7")
     assert [there[name] for name in ("MessageName", "Source", "Target", "RequestID")] == [
         "CFX.AreYouThereResponse", "acme.aoi.7", "mes", "r7",
@@ -201,7 +198,7 @@ def test_who_asks_gets_an_answer_with_the_number_of_the_request() -> None:
         {},
     ],
 )
-def test_what_is_no_request_or_is_for_another_endpoint_has_no_answer(request_of: dict[str, Any]) -> None:
+def test_what_is_no_request_or_is_for_another_endpoint_has_no_answer(request_of):
     assert ENDPOINT.answer(request_of, NOON) is None
 
 
@@ -215,7 +212,7 @@ def test_what_is_no_request_or_is_for_another_endpoint_has_no_answer(request_of:
         ("All", ["CFX.Nothing", "CFX.Production"], False),
     ],
 )
-def test_who_looks_for_topics_finds_the_station_if_it_has_them(way: str, topics: list[str], answers: bool) -> None:
+def test_who_looks_for_topics_finds_the_station_if_it_has_them(way, topics, answers):
     wanted = [{"TopicName": name, "TopicSupportType": "Publisher", "SupportedMessages": []} for name in topics]
     found = asked("WhoIsThereRequest", SupportedTopicQueryType=way, SupportedTopics=wanted)
     assert (found is not None) == answers

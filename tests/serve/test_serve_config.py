@@ -17,13 +17,13 @@ from coe.serve.gate import pages
 from coe.serve.gate.server import expect_place
 
 
-def written(folder: Path, text: str) -> Path:
+def written(folder, text):
     path = folder / "serve.yaml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
-def test_paths_count_from_the_file_and_the_rest_has_defaults(tmp_path: Path) -> None:
+def test_paths_count_from_the_file_and_the_rest_has_defaults(tmp_path):
     read = service_config.load(written(tmp_path, "station: aoi-1\ndata: here\nline: {memory: 25MB, store: ../store}\n"))
     assert read.data == tmp_path / "here"
     assert read.line.store == tmp_path / "../store"
@@ -35,12 +35,12 @@ def test_paths_count_from_the_file_and_the_rest_has_defaults(tmp_path: Path) -> 
     assert make_url(read.database_url).database == str(read.data / "serve.db")
 
 
-def test_a_folder_in_the_place_of_the_file_is_told_the_file_in_it(tmp_path: Path) -> None:
+def test_a_folder_in_the_place_of_the_file_is_told_the_file_in_it(tmp_path):
     with pytest.raises(ConfigError, match=r"serve\.yaml"):
         service_config.load(tmp_path)
 
 
-def test_the_line_takes_the_options_of_lines(tmp_path: Path) -> None:
+def test_the_line_takes_the_options_of_lines(tmp_path):
     text = "line: {strategy: coserve, search_kernels: false, profile: none, allow_kinds: [a], threads: 3}"
     options = service_config.load(written(tmp_path, f"station: aoi-1\n{text}\n")).line.options("b")
     assert (options.strategy.name, options.search_kernels) == ("coserve", False)
@@ -91,12 +91,12 @@ def test_the_line_takes_the_options_of_lines(tmp_path: Path) -> None:
         ("- a", "serve.yaml:1: write entries"),
     ],
 )
-def test_a_fault_is_named_with_its_line(tmp_path: Path, text: str, sentence: str) -> None:
+def test_a_fault_is_named_with_its_line(tmp_path, text, sentence):
     with pytest.raises(RulesError, match=sentence):
         service_config.load(written(tmp_path, text))
 
 
-def test_keys_of_answers_are_those_of_the_keyboard_and_leave_the_keys_of_pages_alone(tmp_path: Path) -> None:
+def test_keys_of_answers_are_those_of_the_keyboard_and_leave_the_keys_of_pages_alone(tmp_path):
     read = service_config.load(written(tmp_path, "station: a\nverify: {keys: {good: G, later: 7}, single_keys: false}"))
     assert (read.verify.keys.good, read.verify.keys.defect, read.verify.keys.later) == ("g", "2", "7")
     assert (read.verify.single_keys, read.verify.answers_hold_s) == (False, 5)
@@ -104,15 +104,13 @@ def test_keys_of_answers_are_those_of_the_keyboard_and_leave_the_keys_of_pages_a
     assert set(re.findall(r'\("/\w*", "(.)"', menu)) <= set(service_config.PAGE_KEYS)
 
 
-def test_other_machines_are_let_in_with_tls(tmp_path: Path) -> None:
+def test_other_machines_are_let_in_with_tls(tmp_path):
     tls = "station: a\nlisten: {host: 0.0.0.0, certificate: c.pem, private_key: k.pem}"
     listen = service_config.load(written(tmp_path, tls)).listen
     assert (listen.has_tls, listen.certificate) == (True, tmp_path / "c.pem")
 
 
-def test_secrets_are_read_from_where_the_config_says_and_stay_out_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_are_read_from_where_the_config_says_and_stay_out_of_it(tmp_path, monkeypatch):
     sheet = "station: a\nsinks: {mqtt: {x: {host: a, user: u, password: {file: p.txt}}}}"
     broker = service_config.load(written(tmp_path, sheet)).sinks.mqtt["x"]
     with pytest.raises(ConfigError, match=r"sinks.mqtt.x: .*p.txt"):
@@ -141,7 +139,7 @@ sinks:
 ONE_SINK = "station: a\nsinks: {mqtt: {cell: {host: broker.plant}}}\n"
 
 
-def test_sinks_come_from_entry_points_and_name_the_extras_of_their_packages(tmp_path: Path) -> None:
+def test_sinks_come_from_entry_points_and_name_the_extras_of_their_packages(tmp_path):
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     sinks = service_config.load(written(tmp_path, ALL_SINKS)).sinks
     assert sinks.names == ["m", "n", "opcua", "q", "w"]
@@ -153,7 +151,7 @@ def test_sinks_come_from_entry_points_and_name_the_extras_of_their_packages(tmp_
     assert service_config.load(written(tmp_path, "station: a")).sinks.names == []
 
 
-def test_a_format_that_lacks_methods_is_one_sentence(tmp_path: Path) -> None:
+def test_a_format_that_lacks_methods_is_one_sentence(tmp_path):
     text = "station: a\nsinks: {mqtt: {x: {host: a, format: 'builtins:slice'}}}"
     [(_, _, sink)] = service_config.load(written(tmp_path, text)).sinks.listed()
     with pytest.raises(ConfigError, match=r"'builtins:slice' has no messages, sign, answer; derive it"):
@@ -161,7 +159,7 @@ def test_a_format_that_lacks_methods_is_one_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sinks", [ALL_SINKS, ONE_SINK, "station: a\nsinks: {}\n"], ids=["all", "one", "none"])
-def test_another_process_gets_the_same_config(tmp_path: Path, sinks: str) -> None:
+def test_another_process_gets_the_same_config(tmp_path, sinks):
     more = 'data: d\nline: {memory: 1GB}\nzone: Europe/Berlin\nshifts: {early: "06:00", late: "14:00"}\n'
     config = service_config.load(written(tmp_path, sinks + more))
     there = pickle.loads(pickle.dumps(config))
@@ -170,9 +168,7 @@ def test_another_process_gets_the_same_config(tmp_path: Path, sinks: str) -> Non
 
 
 @pytest.mark.parametrize("kind", ["opcua", "webhooks", "amqp", "mqtt"])
-def test_a_sink_whose_package_is_absent_is_one_sentence(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sink_whose_package_is_absent_is_one_sentence(kind, tmp_path, monkeypatch):
     read = service_config.load(written(tmp_path, ALL_SINKS))
     for _, _, listed in read.sinks.listed():  # which of their packages are here says nothing
         monkeypatch.setattr(type(listed), "needs", None)
@@ -183,7 +179,7 @@ def test_a_sink_whose_package_is_absent_is_one_sentence(
         expect_packages(read.sinks)
 
 
-def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(tmp_path: Path) -> None:
+def test_a_certificate_that_cannot_be_used_is_told_before_anything_starts(tmp_path):
     authority = Authority(tmp_path, "plant")
     (one, key), (_, other) = authority.certificate("one"), authority.certificate("two")
     locked = tmp_path / "locked.pem"

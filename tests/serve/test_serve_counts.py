@@ -3,14 +3,13 @@
 import itertools
 import threading
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serve_rows import NOON, decided, decision, late, ng, recipe, the
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 from thorough import THOROUGH
 
 from coe.board.parts_list import Side
@@ -18,19 +17,8 @@ from coe.core import Verdict
 from coe.serve.clock import HOUR_US, hour_of
 from coe.serve.database import board_rows, call_rows, hourly, repairs, row_types, verifications
 from coe.serve.database.board_rows import Amendment
-from coe.serve.database.connecting import Database
-from coe.serve.database.hourly import BoardCount, CallCount, Window
-from coe.serve.database.tables import (
-    Board,
-    Call,
-    NewBoard,
-    NewCall,
-    NewEscape,
-    NewVerification,
-    board,
-    call,
-    verification,
-)
+from coe.serve.database.hourly import BoardCount, Window
+from coe.serve.database.tables import Board, Call, NewBoard, NewEscape, NewVerification, board, call, verification
 from coe.serve.enums import BoardState, Dimension, Outcome
 
 MINUTE_US = HOUR_US // 60
@@ -38,19 +26,19 @@ ALWAYS = Window(0, 2 * NOON)
 _keys = itertools.count()
 
 
-def accept(connection: Connection, serial: str = "", recipe_name: str = "demo") -> Board:
+def accept(connection, serial="", recipe_name="demo"):
     new = NewBoard(
         f"n{next(_keys)}", "d", recipe(connection, recipe_name).id, serial, "", Side.TOP, "", {}, "f", NOON, None
     )
     return board_rows.accept(connection, new)
 
 
-def looked_at(connection: Connection, window: Window) -> tuple[list[BoardCount], Counter[Any]]:
+def looked_at(connection, window):
     """Return what docs/serve.md says of boards and calls, from every row, without the service's queries."""
     answers = {row.id: row for row in connection.execute(select(verification))}
     words = [(row, answers.get(row.verification_id)) for row in connection.execute(select(call))]
-    found: dict[tuple[int, int], BoardCount] = {}
-    counted: Counter[Any] = Counter()
+    found = {}
+    counted = Counter()
     for row in connection.execute(select(board)):
         if row.decided_us is None or row.pass_number != 1 or not window.start_us <= row.decided_us < window.end_us:
             continue
@@ -73,12 +61,12 @@ def looked_at(connection: Connection, window: Window) -> tuple[list[BoardCount],
     return [found[key] for key in sorted(found)], counted
 
 
-def seen(one: Any, answer: Any) -> tuple[str, str]:
+def seen(one, answer):
     """Return the expert and the label of a call; the label that a person gave comes first."""
     return one.expert, (answer and answer.label) or one.label
 
 
-def as_counted(found: Sequence[CallCount]) -> Counter[Any]:
+def as_counted(found):
     told = {one: {name: value for name, value in asdict(one).items() if name != "calls"} for one in found}
     assert all((key.pop("refdes"), key.pop("feeder")) == ("", "") for key in told.values())
     counted = Counter({tuple(key.values()): one.calls for one, key in told.items()})
@@ -115,11 +103,11 @@ STEPS = st.lists(
 class Shift:
     """What happens in a shift, through the functions that the service uses."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection):
         self._connection = connection
-        self._boards: list[Board] = []
+        self._boards = []
 
-    def take(self, step: Step) -> None:
+    def take(self, step):
         if step.what == "accept":
             serial = f"SN{step.which % 3}" if step.which % 2 else ""
             self._boards.append(accept(self._connection, serial, ("demo", "other")[step.which % 5 == 0]))
@@ -128,7 +116,7 @@ class Shift:
         elif self._boards:
             self._happens(step, self._boards[step.which % len(self._boards)])
 
-    def _happens(self, step: Step, one: Board) -> None:
+    def _happens(self, step, one):
         at_us = NOON + step.minute * MINUTE_US
         if step.what == "decide":
             decision_made = decision(one, *self._new_calls(step.calls), at_us=at_us)
@@ -145,11 +133,11 @@ class Shift:
         elif step.what == "escape" and one.serial:
             repairs.report_escape(self._connection, NewEscape(one.serial, at_us, "ann"))
 
-    def _new_calls(self, kinds: Sequence[str]) -> list[NewCall]:
+    def _new_calls(self, kinds):
         made = {"ng": ng, "late": late}
         return [made[kind](f"P{number}") for number, kind in enumerate(kinds) if kind in made]
 
-    def _verify(self, step: Step) -> None:
+    def _verify(self, step):
         ids = self._connection.scalars(select(call.c.id)).all()
         if ids:
             seen = the(row_types.get(self._connection, Call, ids[-1 - step.which % len(ids)]))
@@ -159,9 +147,7 @@ class Shift:
 
 @given(STEPS, st.integers(-90, 250), st.integers(0, 250))
 @settings(max_examples=15 * THOROUGH)
-def test_counts_are_what_a_look_at_every_row_gives(
-    database: Database, steps: list[Step], begins: int, lasts: int
-) -> None:
+def test_counts_are_what_a_look_at_every_row_gives(database, steps, begins, lasts):
     window = Window(NOON + begins * MINUTE_US, NOON + (begins + lasts) * MINUTE_US)
     with database.writing() as connection:
         shift = Shift(connection)
@@ -179,7 +165,7 @@ def test_counts_are_what_a_look_at_every_row_gives(
         connection.rollback()
 
 
-def test_all_passes_count_as_decided_and_first_passes_alone_in_a_yield(database: Database) -> None:
+def test_all_passes_count_as_decided_and_first_passes_alone_in_a_yield(database):
     with database.writing() as connection:
         first, second = accept(connection, "SN1"), accept(connection, "SN1")
         board_rows.decide(connection, decision(first, ng()))
@@ -189,7 +175,7 @@ def test_all_passes_count_as_decided_and_first_passes_alone_in_a_yield(database:
     assert (count.boards, count.clean) == (1, 0)
 
 
-def test_an_amendment_moves_a_board_to_its_new_verdict(database: Database) -> None:
+def test_an_amendment_moves_a_board_to_its_new_verdict(database):
     with database.writing() as connection:
         board = decided(connection, "k1", late("R1"))
         assert board_rows.amend(connection, Amendment(board.id, NOON + 9, [ng("R1")]))
@@ -197,12 +183,12 @@ def test_an_amendment_moves_a_board_to_its_new_verdict(database: Database) -> No
     assert (count.label, count.outcome, count.calls) == ("cracked", None, 1)
 
 
-def test_two_people_who_answer_the_last_two_calls_at_once_close_the_board(database: Database) -> None:
+def test_two_people_who_answer_the_last_two_calls_at_once_close_the_board(database):
     with database.writing() as connection:
         board = decided(connection, "k1", ng("R1"), ng("R2"))
         first, second = call_rows.of_board(connection, board.id)
 
-    def answer_second() -> None:
+    def answer_second():
         database.write(verifications.record_verification, second, NewVerification(Outcome.FALSE_CALL, NOON, "bea"))
 
     other = threading.Thread(target=answer_second)

@@ -1,16 +1,13 @@
 """What a person sees of a part of a whole board: its crop as the line saw it, the golden reference, the whole view."""
 
 import io
-from pathlib import Path
-from typing import Any
 
 import cv2
-import httpx
 import numpy as np
 import pytest
 from PIL import Image
 from serve_rows import ng, the
-from serving import Served, put
+from serving import put
 from tiny_line import TINY
 from whole_boards import BOARD, found, places, png, with_call
 
@@ -23,22 +20,21 @@ from coe.serve.database import board_rows
 from coe.serve.database.board_rows import Decision
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import LineSettings
-from coe.serve.worker.locating import Located
 from coe.store.references import References
 from coe.store.store import Store
 
 
 @pytest.fixture
-def board(tmp_path: Path) -> Located:
+def board(tmp_path):
     return found(tmp_path / "board.png")
 
 
-def pixels(answer: httpx.Response) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def pixels(answer):
     assert answer.status_code == 200, answer.text
     return np.asarray(Image.open(io.BytesIO(answer.content)).convert("RGB"))
 
 
-def test_a_crop_is_cut_again_from_its_place_as_the_experts_saw_it(served: Served, board: Located) -> None:
+def test_a_crop_is_cut_again_from_its_place_as_the_experts_saw_it(served, board):
     at = places(board)
     assert sorted(at) == ["P1", "P2", "P3", "P4"]
     assert board.picture is not None
@@ -53,7 +49,7 @@ def test_a_crop_is_cut_again_from_its_place_as_the_experts_saw_it(served: Served
         assert (apart > 16).mean() < 0.01
 
 
-def test_a_call_of_a_whole_board_is_shown_as_its_crop_with_what_lies_around(served: Served, board: Located) -> None:
+def test_a_call_of_a_whole_board_is_shown_as_its_crop_with_what_lies_around(served, board):
     with_call(served, board, "P3", "A")
     call = served.operator.post("/api/v1/calls/next").json()
     size, crop = call["picture"], board.crop("P3")
@@ -72,9 +68,7 @@ def test_a_call_of_a_whole_board_is_shown_as_its_crop_with_what_lies_around(serv
     assert np.abs(corners.max(axis=0) - (columns.max(), rows.max())).max() < 4
 
 
-def test_without_a_golden_reference_a_good_part_of_another_board_stands_beside_it(
-    served: Served, board: Located
-) -> None:
+def test_without_a_golden_reference_a_good_part_of_another_board_stands_beside_it(served, board):
     with_call(served, board, "P2", "B")
     assert served.operator.post("/api/v1/calls/next").json()["golden"] is False
     picture, good = (pixels(served.operator.get(f"/api/v1/calls/1/{name}")) for name in ("picture", "reference"))
@@ -82,9 +76,7 @@ def test_without_a_golden_reference_a_good_part_of_another_board_stands_beside_i
     assert served.operator.get("/api/v1/calls/1/difference").status_code == 404
 
 
-def test_a_golden_reference_stands_beside_a_call_with_the_aligned_difference(
-    served: Served, board: Located, tmp_path: Path
-) -> None:
+def test_a_golden_reference_stands_beside_a_call_with_the_aligned_difference(served, board, tmp_path):
     store = Store(tmp_path / "store")
     served.gate.config = served.gate.config.model_copy(update={"line": LineSettings(store=store.root)})
     golden = board.crop("P3").copy()
@@ -104,9 +96,7 @@ def test_a_golden_reference_stands_beside_a_call_with_the_aligned_difference(
     assert served.feeder.get("/api/v1/calls/1/difference").status_code == 403
 
 
-def test_of_several_references_that_stands_beside_a_call_which_it_was_compared_with(
-    served: Served, board: Located, tmp_path: Path
-) -> None:
+def test_of_several_references_that_stands_beside_a_call_which_it_was_compared_with(served, board, tmp_path):
     store = Store(tmp_path / "store")
     served.gate.config = served.gate.config.model_copy(update={"line": LineSettings(store=store.root)})
     for name, level in (("A", 50), ("other", 150)):
@@ -120,25 +110,25 @@ def test_of_several_references_that_stands_beside_a_call_which_it_was_compared_w
     np.testing.assert_array_equal(reference[around:-around, around:-around], golden)
 
 
-def test_a_reference_that_is_gone_from_the_store_is_a_problem_with_a_sentence(served: Served, board: Located) -> None:
+def test_a_reference_that_is_gone_from_the_store_is_a_problem_with_a_sentence(served, board):
     with_call(served, board, "P1", "A")
     answer = served.operator.get("/api/v1/calls/1/reference")
     assert (answer.status_code, "no reference 'tiny/A'" in answer.json()["detail"]) == (404, True)
 
 
 @pytest.mark.parametrize("place", [None, {}, {"polygon": []}])
-def test_a_part_whose_place_nobody_knows_is_shown_with_the_whole_view(place: Any) -> None:
+def test_a_part_whose_place_nobody_knows_is_shown_with_the_whole_view(place):
     assert CropPlace.of(place) is None
 
 
-def test_a_unit_that_was_skipped_is_cut_in_its_own_size() -> None:
+def test_a_unit_that_was_skipped_is_cut_in_its_own_size():
     square = {"polygon": [[10, 20], [110, 20], [110, 70], [10, 70]]}
     place = the(CropPlace.of(square))
     assert (place.width, place.height, place.around) == (100, 50, 30)
     assert CropPlace.of({"polygon": [[0, 0], [80_000, 0], [80_000, 2], [0, 2]]}).width == 4000
 
 
-def test_a_view_that_shows_a_part_alone_says_how_large_it_is(served: Served) -> None:
+def test_a_view_that_shows_a_part_alone_says_how_large_it_is(served):
     put(served.feeder, "k1", "R1")
     body = {"recipe": "tiny", "views": {"R1": {"refdes": "R1", "component": "A"}}}
     assert served.feeder.post("/api/v1/boards/k1", json=body).status_code == 202
@@ -149,7 +139,7 @@ def test_a_view_that_shows_a_part_alone_says_how_large_it_is(served: Served) -> 
     assert call["picture"] == {"pixels": 1600, "around": 0, "in_view": False, "view_pixels": 1600, "middle": []}
 
 
-def test_a_crop_of_a_12_bit_view_is_what_the_experts_saw(tmp_path: Path) -> None:
+def test_a_crop_of_a_12_bit_view_is_what_the_experts_saw(tmp_path):
     assert cv2.imwrite(str(tmp_path / "view.png"), np.full((60, 80), 2047, np.uint16))
     row = {"polygon": [[10, 10], [50, 10], [50, 40], [10, 40]], "size": [40, 30], "bits": 12}
     place = the(CropPlace.of(row))
@@ -160,7 +150,7 @@ def test_a_crop_of_a_12_bit_view_is_what_the_experts_saw(tmp_path: Path) -> None
     ).all()  # shown, although no expert judged it
 
 
-def test_a_view_that_is_black_at_its_end_is_shown_as_it_was_judged(served: Served) -> None:
+def test_a_view_that_is_black_at_its_end_is_shown_as_it_was_judged(served):
     """The first rows of a BMP lie at its end; the line judges a view by its SHA-256, and does not take it for torn."""
     dark_above = np.full((60, 80, 3), 90, np.uint8)
     dark_above[:20] = 0
@@ -168,7 +158,7 @@ def test_a_view_that_is_black_at_its_end_is_shown_as_it_was_judged(served: Serve
     assert (pixels(served.operator.get("/api/v1/views/1/picture")) == dark_above).all()
 
 
-def test_a_recipe_says_how_many_bits_count() -> None:
+def test_a_recipe_says_how_many_bits_count():
     assert RecipeContent(rules=TINY).bits is None
     assert RecipeContent(rules=TINY.replace("board: tiny", "board: tiny\nbits: 12")).bits == 12
     assert RecipeContent(rules="no rules").bits is None

@@ -1,7 +1,6 @@
 """The contract of the service's database, the same for SQLite and PostgreSQL."""
 
 import threading
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from itertools import product
@@ -10,7 +9,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from serve_rows import NOON, accepted, decided, decision, files_of_views, good, late, ng, recipe, the
-from sqlalchemy import Connection, ForeignKeyConstraint, delete, func, select, text, update
+from sqlalchemy import ForeignKeyConstraint, delete, func, select, text, update
 from sqlalchemy.exc import IntegrityError
 
 from coe.board.parts_list import Side
@@ -34,7 +33,7 @@ from coe.serve.database import (
     views,
 )
 from coe.serve.database.board_rows import Amendment
-from coe.serve.database.connecting import Database, DatabaseError, open_database
+from coe.serve.database.connecting import DatabaseError, open_database
 from coe.serve.database.hourly import Window
 from coe.serve.database.migration import expect_newest, migrate, newest, revision_of
 from coe.serve.database.row_types import upserting
@@ -66,12 +65,12 @@ from coe.serve.enums import (
 )
 
 
-def kinds(database: Database) -> list[EventKind]:
+def kinds(database):
     with database.reading() as connection:
         return [event.kind for event in event_log.after(connection, 0)]
 
 
-def test_a_new_database_has_the_tables_of_the_schema(database: Database) -> None:
+def test_a_new_database_has_the_tables_of_the_schema(database):
     assert revision_of(database) == newest()
     expect_newest(database)
     assert not migrate(database)
@@ -83,7 +82,7 @@ def test_a_new_database_has_the_tables_of_the_schema(database: Database) -> None
     assert [step for step in steps if "comment" not in step[0]] == []
 
 
-def test_a_database_of_the_first_schema_is_taken_over(database: Database) -> None:
+def test_a_database_of_the_first_schema_is_taken_over(database):
     with database.writing() as connection:
         states.change(connection, Subject.INTAKE, Intake.DRAINING, by="supervisor", now_us=NOON)
         fault_log.note(connection, NewFault(Process.WEB, FaultKind.SINK, "away", "plant"), NOON)
@@ -105,7 +104,7 @@ def test_a_database_of_the_first_schema_is_taken_over(database: Database) -> Non
         assert the(states.current(connection, Subject.INTAKE)).changed_by == Process.WORKER
 
 
-def test_two_processes_may_make_the_tables_at_once(bare_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_may_make_the_tables_at_once(bare_database, monkeypatch):
     """The second saw none when it looked, and waits for the first."""
     assert migrate(bare_database)
     monkeypatch.setattr("coe.serve.database.migration.revision_of", lambda database: None)
@@ -113,7 +112,7 @@ def test_two_processes_may_make_the_tables_at_once(bare_database: Database, monk
     assert revision_of(bare_database) == newest()
 
 
-def test_tables_of_another_program_are_not_taken_over(bare_database: Database) -> None:
+def test_tables_of_another_program_are_not_taken_over(bare_database):
     with bare_database.engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE event (id INTEGER, name VARCHAR(9))")
     with pytest.raises(ConfigError, match="event"):
@@ -121,8 +120,8 @@ def test_tables_of_another_program_are_not_taken_over(bare_database: Database) -
     assert revision_of(bare_database) is None
 
 
-def test_a_transaction_that_fails_leaves_nothing(database: Database) -> None:
-    def write_and_fail() -> None:
+def test_a_transaction_that_fails_leaves_nothing(database):
+    def write_and_fail():
         with database.writing() as connection:
             accepted(connection)
             raise ZeroDivisionError
@@ -134,7 +133,7 @@ def test_a_transaction_that_fails_leaves_nothing(database: Database) -> None:
         assert event_log.newest_id(connection) == 0
 
 
-def test_a_key_names_one_board(database: Database) -> None:
+def test_a_key_names_one_board(database):
     board = database.write(accepted, "k1", serial="SN1")
     assert (board.state, board.pass_number) == (BoardState.ACCEPTED, 1)
     with pytest.raises(IntegrityError), database.writing() as connection:
@@ -145,7 +144,7 @@ def test_a_key_names_one_board(database: Database) -> None:
     assert kinds(database) == [EventKind.BOARD_ACCEPTED] * 3
 
 
-def test_a_board_is_decided_once(database: Database) -> None:
+def test_a_board_is_decided_once(database):
     with database.writing() as connection:
         board = accepted(connection)
         assert board_rows.begin(connection, board.id, NOON)
@@ -163,12 +162,12 @@ def test_a_board_is_decided_once(database: Database) -> None:
     assert kinds(database) == [EventKind.BOARD_ACCEPTED, EventKind.BOARD_DECIDED]
 
 
-def test_a_board_without_calls_is_verified_at_once(database: Database) -> None:
+def test_a_board_without_calls_is_verified_at_once(database):
     board = database.write(decided, "k1")
     assert (board.state, board.verified_us) == (BoardState.VERIFIED, board.decided_us)
 
 
-def test_a_board_for_review_without_calls_is_not_taken_as_verified(database: Database) -> None:
+def test_a_board_for_review_without_calls_is_not_taken_as_verified(database):
     with database.writing() as connection:
         board = accepted(connection, "k1")
         assert board_rows.decide(connection, replace(decision(board), verdict=Verdict.REVIEW))
@@ -176,12 +175,12 @@ def test_a_board_for_review_without_calls_is_not_taken_as_verified(database: Dat
     assert (found.state, found.verified_us) == (BoardState.DECIDED, None)
 
 
-def test_a_board_takes_the_steps_of_the_table_of_states_and_no_others(database: Database) -> None:
-    def verify(connection: Connection, board: Board) -> None:
+def test_a_board_takes_the_steps_of_the_table_of_states_and_no_others(database):
+    def verify(connection, board):
         for call in call_rows.of_board(connection, board.id):
             verifications.record_verification(connection, call, NewVerification(Outcome.CONFIRMED, NOON + 2, "op"))
 
-    steps: list[Callable[[Connection, Board], object]] = [
+    steps = [
         lambda to, board: board_rows.located(to, board.id),
         lambda to, board: board_rows.begin(to, board.id, NOON),
         lambda to, board: board_rows.decide(to, decision(board, ng())),
@@ -189,7 +188,7 @@ def test_a_board_takes_the_steps_of_the_table_of_states_and_no_others(database: 
         lambda to, board: board_rows.abort(to, board, NOON, reason=""),
         verify,
     ]
-    taken: set[tuple[BoardState | None, BoardState]] = set()
+    taken = set()
     with database.writing() as connection:
         for number, way in enumerate(product(steps, repeat=3)):
             board = accepted(connection, f"k{number}")
@@ -202,7 +201,7 @@ def test_a_board_takes_the_steps_of_the_table_of_states_and_no_others(database: 
     assert taken == {(before, after) for before, following in NEXT.items() for after in following}
 
 
-def test_an_aborted_board_gets_no_decision(database: Database) -> None:
+def test_an_aborted_board_gets_no_decision(database):
     with database.writing() as connection:
         board = accepted(connection)
         assert board_rows.abort(connection, board, NOON, reason="wrong side")
@@ -210,7 +209,7 @@ def test_an_aborted_board_gets_no_decision(database: Database) -> None:
         assert call_rows.of_board(connection, board.id) == []
 
 
-def test_a_board_in_danger_is_named_once(database: Database) -> None:
+def test_a_board_in_danger_is_named_once(database):
     with database.writing() as connection:
         board = accepted(connection, due_us=NOON + 5)
         board_rows.endanger(connection, [board], NOON + 1)
@@ -218,7 +217,7 @@ def test_a_board_in_danger_is_named_once(database: Database) -> None:
     assert kinds(database).count(EventKind.BOARD_ENDANGERED) == 1
 
 
-def test_later_findings_raise_severity_and_never_lower_it(database: Database) -> None:
+def test_later_findings_raise_severity_and_never_lower_it(database):
     with database.writing() as connection:
         board = decided(connection, "k1", late("R1"), late("R2"))
         assert board.verdict is Verdict.REVIEW
@@ -231,7 +230,7 @@ def test_later_findings_raise_severity_and_never_lower_it(database: Database) ->
         assert [call.verdict for call in call_rows.of_board(connection, board.id)] == [Verdict.NG, Verdict.REVIEW]
 
 
-def test_the_word_of_a_person_outranks_a_later_finding(database: Database) -> None:
+def test_the_word_of_a_person_outranks_a_later_finding(database):
     with database.writing() as connection:
         board = decided(connection, "k1", late("R1"))
         (call,) = call_rows.of_board(connection, board.id)
@@ -239,7 +238,7 @@ def test_the_word_of_a_person_outranks_a_later_finding(database: Database) -> No
         assert not board_rows.amend(connection, Amendment(board.id, NOON + 9, [ng("R1")]))
 
 
-def test_verifications_supersede_and_are_never_overwritten(database: Database) -> None:
+def test_verifications_supersede_and_are_never_overwritten(database):
     with database.writing() as connection:
         board = decided(connection, "k1", ng("R1"), ng("R2"))
         first, second = call_rows.open_calls(connection)
@@ -268,7 +267,7 @@ def test_verifications_supersede_and_are_never_overwritten(database: Database) -
             connection.execute(change)
 
 
-def test_no_insert_takes_the_place_of_a_row_that_is_never_changed(database: Database) -> None:
+def test_no_insert_takes_the_place_of_a_row_that_is_never_changed(database):
     with database.writing() as connection:
         board = accepted(connection, "k1", serial="SN1")
         board_rows.decide(connection, decision(board, ng("R1")))
@@ -302,11 +301,11 @@ def test_no_insert_takes_the_place_of_a_row_that_is_never_changed(database: Data
                 assert connection.execute(select(table).where(table.c.id == row.id)).one() == row
 
 
-def is_reference(constraint: object) -> bool:
+def is_reference(constraint):
     return isinstance(constraint, ForeignKeyConstraint)
 
 
-def test_triggers_keep_the_append_only_tables_and_no_others(database: Database) -> None:
+def test_triggers_keep_the_append_only_tables_and_no_others(database):
     triggers = "SELECT DISTINCT event_object_table FROM information_schema.triggers"
     if database.is_sqlite:
         triggers = "SELECT DISTINCT tbl_name FROM sqlite_master WHERE type = 'trigger'"
@@ -315,7 +314,7 @@ def test_triggers_keep_the_append_only_tables_and_no_others(database: Database) 
     assert found == {table.name for table in tables.APPEND_ONLY}
 
 
-def test_a_call_is_claimed_by_one_person_until_the_claim_expires(database: Database) -> None:
+def test_a_call_is_claimed_by_one_person_until_the_claim_expires(database):
     with database.writing() as connection:
         decided(connection, "k1", ng())
         (call,) = call_rows.open_calls(connection)
@@ -325,7 +324,7 @@ def test_a_call_is_claimed_by_one_person_until_the_claim_expires(database: Datab
         assert call_rows.claim(connection, call.id, by="bob", until_us=NOON + 30, now_us=NOON + 20)
 
 
-def test_each_sink_gets_each_event_in_order_until_it_acknowledges(database: Database) -> None:
+def test_each_sink_gets_each_event_in_order_until_it_acknowledges(database):
     with database.writing() as connection:
         event_log.append(connection, EventKind.STATE_CHANGED, NOON, {"n": 0})
         event_log.register_sinks(connection, ["mqtt", "cfx"], NOON)
@@ -344,12 +343,12 @@ def test_each_sink_gets_each_event_in_order_until_it_acknowledges(database: Data
         assert [queue.sink for queue in event_log.queues(connection)] == ["mqtt"]
 
 
-def test_ids_of_events_grow_in_the_order_of_commits(database: Database) -> None:
+def test_ids_of_events_grow_in_the_order_of_commits(database):
     """A reader who remembers the newest id that it saw misses no event, however many append at a time."""
-    seen: list[int] = []
+    seen = []
     last, begun = 0, threading.Barrier(5)
 
-    def append_some() -> None:
+    def append_some():
         begun.wait()
         for _ in range(20):
             database.write(event_log.append, EventKind.STATE_CHANGED, NOON)
@@ -371,7 +370,7 @@ def test_ids_of_events_grow_in_the_order_of_commits(database: Database) -> None:
     assert len(seen) == 80
 
 
-def test_versions_of_a_recipe_never_change_and_one_is_active(database: Database) -> None:
+def test_versions_of_a_recipe_never_change_and_one_is_active(database):
     with database.writing() as connection:
         first, second = recipe(connection, rules="one"), recipe(connection, rules="two")
         assert recipe(connection, rules="one") == first
@@ -387,11 +386,11 @@ def test_versions_of_a_recipe_never_change_and_one_is_active(database: Database)
         assert recipe_versions.all_active(connection) == [first]
 
 
-def view(name: str = "top", key: str = "k1") -> NewView:
+def view(name="top", key="k1"):
     return NewView(key, name, f"{key}-{name}.png", "a" * 64, 10, 100, NOON)
 
 
-def test_no_picture_goes_before_its_board_is_decided_or_while_its_call_is_open(database: Database) -> None:
+def test_no_picture_goes_before_its_board_is_decided_or_while_its_call_is_open(database):
     with database.writing() as connection:
         shown = views.add(connection, view())
         assert [one.id for one in views.orphans(connection, NOON + 1, NOON + 1)] == [shown.id]
@@ -408,9 +407,7 @@ def test_no_picture_goes_before_its_board_is_decided_or_while_its_call_is_open(d
         assert files_of_views(connection) == set()
 
 
-def test_a_view_whose_picture_goes_leaves_a_row_only_where_a_call_refers_to_it_and_its_id_is_never_used_again(
-    database: Database,
-) -> None:
+def test_a_view_whose_picture_goes_leaves_a_row_only_where_a_call_refers_to_it_and_its_id_is_never_used_again(database):
     """The findings of good components name their views by these ids."""
     with database.writing() as connection:
         fine, called, last = (views.add(connection, view(name)) for name in ("a", "b", "c"))
@@ -422,7 +419,7 @@ def test_a_view_whose_picture_goes_leaves_a_row_only_where_a_call_refers_to_it_a
         assert views.add(connection, view("a", "k2")).id > last.id
 
 
-def test_the_same_fault_again_counts_up(database: Database) -> None:
+def test_the_same_fault_again_counts_up(database):
     fault = NewFault(Process.WORKER, FaultKind.IMAGE_LOST, "gone", about="a.png")
     with database.writing() as connection:
         first = fault_log.note(connection, fault, NOON)
@@ -438,7 +435,7 @@ def test_the_same_fault_again_counts_up(database: Database) -> None:
     assert kinds(database) == [EventKind.FAULT_RAISED, EventKind.FAULT_CLEARED] * 2
 
 
-def test_states_change_only_to_other_states(database: Database) -> None:
+def test_states_change_only_to_other_states(database):
     with database.writing() as connection:
         assert (states.intake(connection), states.line(connection)) == (Intake.OPEN, LineState.DOWN)
         assert states.change(connection, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=NOON)
@@ -451,8 +448,8 @@ def test_states_change_only_to_other_states(database: Database) -> None:
         assert states.heartbeats(connection)[Process.WORKER].facts == {"board": None}  # what it does not say stays
 
 
-def test_a_persons_drain_during_the_end_of_the_worker_is_noted_as_theirs(database: Database) -> None:
-    def change(by: str) -> bool:
+def test_a_persons_drain_during_the_end_of_the_worker_is_noted_as_theirs(database):
+    def change(by):
         return states.change(connection, Subject.INTAKE, Intake.DRAINING, by=by, now_us=NOON)
 
     with database.writing() as connection:
@@ -467,7 +464,7 @@ def test_a_persons_drain_during_the_end_of_the_worker_is_noted_as_theirs(databas
             keys.add(connection, Process.WORKER, Role.ENGINEER, keys.generate(), now_us=NOON)
 
 
-def test_keys_are_known_by_their_hash_until_they_end(database: Database) -> None:
+def test_keys_are_known_by_their_hash_until_they_end(database):
     key = keys.generate()
     with database.writing() as connection:
         assert not keys.any_valid(connection, NOON)
@@ -481,7 +478,7 @@ def test_keys_are_known_by_their_hash_until_they_end(database: Database) -> None
         assert keys.holder(connection, key, NOON) is None
 
 
-def test_the_chain_of_the_audit_shows_a_changed_entry(database: Database) -> None:
+def test_the_chain_of_the_audit_shows_a_changed_entry(database):
     with database.writing() as connection:
         for number in range(3):
             audit.append(connection, "ann", "drain", "line", now_us=NOON + number, detail={"n": number})
@@ -497,7 +494,7 @@ def test_the_chain_of_the_audit_shows_a_changed_entry(database: Database) -> Non
         assert audit.prove(connection, newest=proof.sound - 2).broken_id is None
 
 
-def test_an_escape_belongs_to_the_newest_decided_board_of_its_serial(database: Database) -> None:
+def test_an_escape_belongs_to_the_newest_decided_board_of_its_serial(database):
     with database.writing() as connection:
         board = accepted(connection, "k1", serial="SN1")
         board_rows.decide(connection, decision(board))
@@ -507,13 +504,13 @@ def test_an_escape_belongs_to_the_newest_decided_board_of_its_serial(database: D
         assert connection.scalar(select(func.count()).select_from(tables.escape)) == 2
 
 
-def panel(connection: Connection, key: str, serial: str, units: dict[str, str], product: str = "demo") -> Board:
+def panel(connection, key, serial, units, product="demo"):
     of, said = recipe(connection, product), {"serials": units}
     new = NewBoard(key, "d" * 64, of.id, serial, "", Side.TOP, "", said, "feeder", NOON, None)
     return board_rows.accept(connection, new)
 
 
-def test_an_escape_of_a_unit_belongs_to_its_panel_and_one_that_is_repeated_counts_once(database: Database) -> None:
+def test_an_escape_of_a_unit_belongs_to_its_panel_and_one_that_is_repeated_counts_once(database):
     window = Window(0, 2 * NOON)
     with database.writing() as connection:
         board = panel(connection, "k1", "P1", {"left": "SN7", "right": "SN8"})
@@ -530,8 +527,8 @@ def test_an_escape_of_a_unit_belongs_to_its_panel_and_one_that_is_repeated_count
     assert kinds(database).count(EventKind.ESCAPE_REPORTED) == 3
 
 
-def test_a_first_pass_is_the_first_decision_of_a_product_and_a_serial(database: Database) -> None:
-    def decide(board: Board) -> int:
+def test_a_first_pass_is_the_first_decision_of_a_product_and_a_serial(database):
+    def decide(board):
         assert board_rows.decide(connection, decision(board))
         found = the(row_types.get(connection, Board, board.id))
         return found.pass_number
@@ -546,12 +543,12 @@ def test_a_first_pass_is_the_first_decision_of_a_product_and_a_serial(database: 
         assert [decide(one) for one in carrier] == [1, 1, 2], "the units are what comes back, not their carrier"
 
 
-def test_a_row_that_refers_to_nothing_is_refused(database: Database) -> None:
+def test_a_row_that_refers_to_nothing_is_refused(database):
     with pytest.raises(IntegrityError), database.writing() as connection:
         event_log.append(connection, EventKind.BOARD_DECIDED, NOON, board_id=99)
 
 
-def test_a_locked_database_says_so_after_its_time(sqlite_database: Database) -> None:
+def test_a_locked_database_says_so_after_its_time(sqlite_database):
     impatient = open_database(sqlite_database.url.render_as_string(), busy_s=0.05)
     with sqlite_database.writing() as connection:
         accepted(connection)
@@ -563,7 +560,7 @@ def test_a_locked_database_says_so_after_its_time(sqlite_database: Database) -> 
     impatient.close()
 
 
-def test_the_log_of_a_sqlite_database_is_cut(sqlite_database: Database) -> None:
+def test_the_log_of_a_sqlite_database_is_cut(sqlite_database):
     with sqlite_database.writing() as connection:
         for number in range(200):
             accepted(connection, f"k{number}")
@@ -573,14 +570,14 @@ def test_the_log_of_a_sqlite_database_is_cut(sqlite_database: Database) -> None:
         assert log.read() == b""
 
 
-def test_what_was_committed_is_on_the_disk(sqlite_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_committed_is_on_the_disk(sqlite_database, monkeypatch):
     """Elsewhere tests wait for no disk."""
     monkeypatch.setattr(connecting, "SYNCHRONOUS", "FULL")
     with closing(open_database(f"sqlite:///{sqlite_database.file}")) as opened, opened.reading() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2
 
 
-def test_a_database_of_a_newer_version_is_refused(sqlite_database: Database) -> None:
+def test_a_database_of_a_newer_version_is_refused(sqlite_database):
     with sqlite_database.writing() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     for opens in (migrate, expect_newest):
@@ -592,12 +589,12 @@ def test_a_database_of_a_newer_version_is_refused(sqlite_database: Database) -> 
     ("url", "sentence"),
     [("sqlite://", "in memory"), ("mysql://host/name", "not supported"), ("nonsense", "postgresql")],
 )
-def test_a_url_that_cannot_be_used_is_refused(url: str, sentence: str) -> None:
+def test_a_url_that_cannot_be_used_is_refused(url, sentence):
     with pytest.raises(ConfigError, match=sentence):
         open_database(url)
 
 
-def test_a_network_file_system_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_file_system_is_refused(monkeypatch):
     from coe.serve.database import connecting
 
     monkeypatch.setattr(connecting, "file_system_of", lambda path: "nfs4")

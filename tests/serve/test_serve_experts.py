@@ -3,27 +3,25 @@
 import time
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from quick_line import COSTS, EXPERTS, quick
 from serve_rows import NOON, decision, ng, the
-from serving import Served, hand_in, signed_in
+from serving import hand_in, signed_in
 
-from coe.scheduler.events import Event, Evicted, Loaded, Lost
+from coe.scheduler.events import Evicted, Loaded, Lost
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, states
-from coe.serve.database.connecting import Database
 from coe.serve.enums import Process, Role
 from coe.serve.worker.line_watch import LineWatch
 from coe.store.exam import NO_EXAM, NO_GOOD
 
 
-def test_an_expert_is_resident_from_its_load_to_its_eviction(tiny: tuple[Path, Path]) -> None:
+def test_an_expert_is_resident_from_its_load_to_its_eviction(tiny):
     watch, resident = LineWatch(time.monotonic, 60), []
     with quick(tiny) as line:
         (pool,) = (one.id for one in line.plan.pools)
-        steps: list[Event | None] = [
+        steps = [
             None,
             Loaded(pool, "body-a"),
             Loaded(pool, "joint"),
@@ -46,7 +44,7 @@ def test_an_expert_is_resident_from_its_load_to_its_eviction(tiny: tuple[Path, P
     assert facts["body-c"]["notes"] == facts["joint"]["notes"] + [NO_GOOD] == [NO_EXAM, NO_GOOD]
 
 
-def test_what_the_line_said_of_experts_stays_until_it_says_more(database: Database) -> None:
+def test_what_the_line_said_of_experts_stays_until_it_says_more(database):
     says = ({"a": {"bytes": 1}}, None, {"b": {"bytes": 2}})
     kept = []
     for experts in says:
@@ -56,7 +54,7 @@ def test_what_the_line_said_of_experts_stays_until_it_says_more(database: Databa
 
 
 @pytest.fixture
-def used(served: Served) -> Served:
+def used(served):
     """A service in which `body` is in memory, `joint` is on disk, and `old` is not open."""
     hand_in(served.feeder, "k1", {"R1": "A"})
     with served.database.writing() as connection:
@@ -73,7 +71,7 @@ def used(served: Served) -> Served:
     return served
 
 
-def test_the_page_tells_memory_use_and_agreement(used: Served) -> None:
+def test_the_page_tells_memory_use_and_agreement(used):
     word, tag = {"outcome": "false call"}, {"If-Match": '"0"'}
     assert used.operator.post("/api/v1/calls/1/verification", json=word, headers=tag).status_code == 201
     with closing(signed_in(used, Role.ENGINEER)) as person:

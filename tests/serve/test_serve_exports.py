@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from serve_rows import decision, ng, the
-from serving import Served, hand_in, png, put
+from serving import hand_in, png, put
 from sqlalchemy import insert
 
 from coe.core import Verdict
@@ -20,7 +20,7 @@ from coe.serve.enums import Outcome
 from coe.serve.retention import sweep
 
 
-def with_answers(served: Served) -> None:
+def with_answers(served):
     """Decide a board with four calls, of which three are answered, and two good parts."""
     parts = ("R1", "R2", "R3", "R4", "R8", "R9")
     hand_in(served.feeder, "k1", dict.fromkeys(parts, "A"))
@@ -37,12 +37,12 @@ def with_answers(served: Served) -> None:
         assert served.operator.post(path, json=word, headers={"If-Match": '"0"'}).status_code == 201
 
 
-def listed(folder: Path) -> list[str]:
+def listed(folder):
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != marks.MARKS)
     return sorted(str(path.relative_to(folder)) for path in files)
 
 
-def test_an_export_has_a_folder_for_each_expert_and_label(served: Served) -> None:
+def test_an_export_has_a_folder_for_each_expert_and_label(served):
     with_answers(served)
     answer = served.engineer.post("/api/v1/exports", json={"good": 1})
     assert answer.status_code == 201
@@ -68,7 +68,7 @@ def test_an_export_has_a_folder_for_each_expert_and_label(served: Served) -> Non
     assert (entry.action, entry.detail["pictures"]) == ("export", 4)
 
 
-def test_labels_that_cannot_name_a_folder_are_left_out_and_counted(served: Served) -> None:
+def test_labels_that_cannot_name_a_folder_are_left_out_and_counted(served):
     with_answers(served)
     word = {"outcome": "confirmed", "label": "../../etc"}
     served.operator.post("/api/v1/calls/4/verification", json=word, headers={"If-Match": '"0"'})
@@ -77,7 +77,7 @@ def test_labels_that_cannot_name_a_folder_are_left_out_and_counted(served: Serve
     assert not [path for path in listed(served.gate.config.data) if "etc" in path]
 
 
-def test_a_false_call_of_an_expert_without_good_parts_is_left_out(served: Served) -> None:
+def test_a_false_call_of_an_expert_without_good_parts_is_left_out(served):
     with_answers(served)
     with served.database.writing() as connection:
         connection.exec_driver_sql("UPDATE board SET findings = NULL")
@@ -87,9 +87,7 @@ def test_a_false_call_of_an_expert_without_good_parts_is_left_out(served: Served
 
 
 @pytest.mark.parametrize("outcome", [Outcome.CONFIRMED, Outcome.ACCEPTED])
-def test_a_defect_is_never_exported_under_a_label_that_passes(
-    served: Served, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_defect_is_never_exported_under_a_label_that_passes(served, outcome, monkeypatch):
     files, left_out = [], []
     for number, (expert, label, said, folder) in enumerate(
         [
@@ -129,7 +127,7 @@ def test_a_defect_is_never_exported_under_a_label_that_passes(
 
 
 @pytest.mark.parametrize(("where", "left"), [({"refdes": "R8"}, 1), ({"component": "A"}, 0), ({}, 0)])
-def test_a_part_that_is_reported_as_an_escape_is_no_good_part(served: Served, where: dict[str, str], left: int) -> None:
+def test_a_part_that_is_reported_as_an_escape_is_no_good_part(served, where, left):
     with_answers(served)
     with served.database.writing() as connection:
         board = the(board_rows.of_key(connection, "k1"))
@@ -139,7 +137,7 @@ def test_a_part_that_is_reported_as_an_escape_is_no_good_part(served: Served, wh
     assert len([path for path in listed(folder) if "/good-" in path]) == left
 
 
-def test_the_escape_of_a_unit_is_no_good_part_of_its_panel(served: Served) -> None:
+def test_the_escape_of_a_unit_is_no_good_part_of_its_panel(served):
     put(served.feeder, "p1", "one")
     shown = {"one": {"refdes": "left/R1", "component": "A"}}
     said = {"recipe": "tiny", "serial": "P1", "views": shown}
@@ -152,7 +150,7 @@ def test_the_escape_of_a_unit_is_no_good_part_of_its_panel(served: Served) -> No
         fine = GoodComponent("left/R1", "A", view.id, None, [finding])
         board_rows.decide(connection, decision(board, fine=[fine], at_us=now_us()))
 
-    def good() -> list[str]:
+    def good():
         folder = Path(served.engineer.post("/api/v1/exports", json={"days": 1}).json()["folder"])
         return [path for path in listed(folder) if "/good-" in path]
 
@@ -161,7 +159,7 @@ def test_the_escape_of_a_unit_is_no_good_part_of_its_panel(served: Served) -> No
     assert good() == []
 
 
-def inspected(served: Served, key: str, side: str, *parts: str) -> None:
+def inspected(served, key, side, *parts):
     """Decide a board of serial S1: its first part is OK, the others are calls."""
     assert hand_in(served.feeder, key, dict.fromkeys(parts, "A"), serial="S1", side=side).status_code == 202
     with served.database.writing() as connection:
@@ -173,7 +171,7 @@ def inspected(served: Served, key: str, side: str, *parts: str) -> None:
         board_rows.decide(connection, decision(board, *opened, fine=[fine], at_us=now_us()))
 
 
-def exported(served: Served) -> set[tuple[int, str]]:
+def exported(served):
     manifest = served.engineer.post("/api/v1/exports", json={"days": 1, "good": 9}).json()["manifest"]
     return {(one["board"], one["refdes"]) for one in json.loads(Path(manifest).read_text())["pictures"]}
 
@@ -188,9 +186,7 @@ def exported(served: Served) -> set[tuple[int, str]]:
     ],
 )
 @pytest.mark.parametrize("is_early", [False, True])
-def test_an_escape_is_about_all_boards_of_its_serial(
-    served: Served, said: dict[str, str], left: set[tuple[int, str]], is_early: bool
-) -> None:
+def test_an_escape_is_about_all_boards_of_its_serial(served, said, left, is_early):
     """Also where it was reported before they were decided."""
     report = {"serial": "S1", **said}
     if is_early:
@@ -203,7 +199,7 @@ def test_an_escape_is_about_all_boards_of_its_serial(
     assert exported(served) == left
 
 
-def test_a_false_call_that_a_later_test_contradicts_is_no_good_part(served: Served) -> None:
+def test_a_false_call_that_a_later_test_contradicts_is_no_good_part(served):
     inspected(served, "k1", "top", "R1", "R5", "R6")
     for id, outcome in ((1, "false call"), (2, "confirmed")):
         path = f"/api/v1/calls/{id}/verification"
@@ -214,11 +210,11 @@ def test_a_false_call_that_a_later_test_contradicts_is_no_good_part(served: Serv
     assert exported(served) == {(1, "R1"), (1, "R6")}
 
 
-def test_operators_do_not_export(served: Served) -> None:
+def test_operators_do_not_export(served):
     assert served.operator.post("/api/v1/exports", json={}).status_code == 403
 
 
-def test_no_picture_goes_while_a_call_of_its_board_is_open(served: Served) -> None:
+def test_no_picture_goes_while_a_call_of_its_board_is_open(served):
     hand_in(served.feeder, "k1", {"R1": "A", "R8": "A"})
     with served.database.writing() as connection:
         board = the(board_rows.of_key(connection, "k1"))

@@ -4,15 +4,12 @@ import asyncio
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Coroutine
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
-from serving import Served, activated, png
+from serving import activated, png
 from tiny_line import TINY
 from waiting import eventually
 from whole_boards import WHOLE, layout_of, picture_of
@@ -26,11 +23,10 @@ from coe.serve import failpoints, service_config
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, fault_log, states, views
 from coe.serve.database.connecting import DatabaseError, DatabaseErrorKind
-from coe.serve.database.tables import Board
 from coe.serve.enums import FaultKind, Intake, Subject
 from coe.serve.failpoints import Failpoint
 from coe.serve.gate import folder_feeder
-from coe.serve.gate.board_routes import Handed, hand_in
+from coe.serve.gate.board_routes import hand_in
 from coe.serve.gate.folder_feeder import AGAIN_S, NOTES, FolderFeeder
 from coe.serve.gate.problems import Problem
 from coe.serve.gate.upload_routes import discard_views
@@ -46,26 +42,26 @@ class Killed(BaseException):
 class Camera:
     """A folder that is looked at now and then, on a clock that the test turns; `begin_again` is another process."""
 
-    def __init__(self, served: Served, folder: Path) -> None:
+    def __init__(self, served, folder):
         self.served, self.into, self.done, self.now_s = served, folder / "in", folder / "done", 0.0
         self.into.mkdir()
         self.begin_again()
 
-    def begin_again(self) -> None:
+    def begin_again(self):
         if hasattr(self, "feeder"):
             self.feeder.close()
         section = FolderSection(path=self.into, done=self.done, recipe="tiny", settle_s=2, quiet_s=30)
         self.feeder = FolderFeeder(self.served.gate, "camera", section, lambda: self.now_s)
 
-    def write(self, name: str, content: bytes) -> None:
+    def write(self, name, content):
         path = self.into / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
 
-    def look(self, seconds: float = 0.0) -> list[Board]:
+    def look(self, seconds=0.0):
         """Look each second for so long, and at once; return all boards that were accepted."""
 
-        async def turns() -> None:
+        async def turns():
             for _ in range(int(seconds) + 1):
                 await self.feeder.turn()
                 await self.feeder._tell()
@@ -75,32 +71,32 @@ class Camera:
         return sorted(self.served.database.read(board_rows.newest), key=lambda board: board.id)
 
     @property
-    def left(self) -> list[str]:
+    def left(self):
         return sorted(path.name for path in self.into.rglob("[!.]*") if path.is_file())
 
-    def faults(self) -> list[str]:
+    def faults(self):
         faults = self.served.database.read(fault_log.open_faults)
         return [fault.message for fault in faults if (fault.kind, fault.about) == (FaultKind.FOLDER, "camera")]
 
 
 @pytest.fixture
-def camera(served: Served, tmp_path: Path) -> Camera:
+def camera(served, tmp_path):
     """A folder of the tiny board, whose recipe does not say which parts there are."""
     return Camera(served, tmp_path)
 
 
 @pytest.fixture
-def counted(camera: Camera) -> Camera:
+def counted(camera):
     """A folder of a board that has the parts R1 and R2."""
     activated(camera.served.database, TINY, parts=PARTS)
     return camera
 
 
-def shown(camera: Camera, board: Board) -> dict[str, str]:
+def shown(camera, board):
     return {view.name: view.sha256[:8] for view in camera.served.database.read(views.of_board, board.key)}
 
 
-def test_a_board_is_handed_in_once_its_parts_are_there_and_moved(counted: Camera) -> None:
+def test_a_board_is_handed_in_once_its_parts_are_there_and_moved(counted):
     counted.write("SN1/R1__A.png", png(1))
     assert counted.look(5) == []
     counted.write("SN1/R2__B.png", png(2))
@@ -113,7 +109,7 @@ def test_a_board_is_handed_in_once_its_parts_are_there_and_moved(counted: Camera
     assert counted.faults() == []
 
 
-def test_a_board_without_a_parts_list_is_handed_in_once_it_is_quiet(camera: Camera) -> None:
+def test_a_board_without_a_parts_list_is_handed_in_once_it_is_quiet(camera):
     for number in (1, 2):
         camera.write(f"SN1/R{number}__A.png", png(number))
         assert camera.look(20) == []
@@ -122,7 +118,7 @@ def test_a_board_without_a_parts_list_is_handed_in_once_it_is_quiet(camera: Came
     assert [(board.serial, board.components) for board in boards] == [("SN1", 2), ("Bräd 2", 1)]
 
 
-def test_a_picture_that_is_taken_again_is_a_board_of_its_own(counted: Camera) -> None:
+def test_a_picture_that_is_taken_again_is_a_board_of_its_own(counted):
     for number, component in ((1, "A"), (2, "B")):
         counted.write(f"SN1/R{number}__{component}.png", png(number))
     assert len(counted.look(4)) == 1
@@ -132,7 +128,7 @@ def test_a_picture_that_is_taken_again_is_a_board_of_its_own(counted: Camera) ->
     assert (counted.done / "SN1" / "R1__A~1.png").read_bytes() == png(1)
 
 
-def test_a_torn_picture_is_waited_for_and_then_told(camera: Camera) -> None:
+def test_a_torn_picture_is_waited_for_and_then_told(camera):
     camera.write("SN1/R1__A.png", png(1))
     camera.write("SN1/R2__A.png", png(2)[:-90])
     assert camera.look(GIVE_UP_S + 60) == [], "without a parts list nobody would miss R2"
@@ -143,7 +139,7 @@ def test_a_torn_picture_is_waited_for_and_then_told(camera: Camera) -> None:
     assert camera.faults() == []
 
 
-def test_a_part_whose_picture_stays_torn_has_no_view(counted: Camera) -> None:
+def test_a_part_whose_picture_stays_torn_has_no_view(counted):
     counted.write("SN1/R1__A.png", png(1))
     counted.write("SN1/R2__B.png", png(2)[:-90])
     assert counted.look(40) == []
@@ -152,7 +148,7 @@ def test_a_part_whose_picture_stays_torn_has_no_view(counted: Camera) -> None:
     assert counted.left == ["R2__B.png"]
 
 
-def test_what_cannot_be_handed_in_is_told_and_tried_again(counted: Camera) -> None:
+def test_what_cannot_be_handed_in_is_told_and_tried_again(counted):
     counted.write("SN1/R1__A.png", png(1))
     counted.write("SN1/R2__A.png", png(2))  # by the recipe R2 is a B
     assert counted.look(5) == []
@@ -162,13 +158,13 @@ def test_what_cannot_be_handed_in_is_told_and_tried_again(counted: Camera) -> No
     assert (board.components, counted.left, counted.faults()) == (2, [], [])
 
 
-def test_a_component_that_the_recipe_does_not_know_is_told(camera: Camera) -> None:
+def test_a_component_that_the_recipe_does_not_know_is_told(camera):
     camera.write("SN1/R1__Q.png", png(1))
     assert camera.look(40) == []
     assert "R1__Q.png" in camera.faults()[0]
 
 
-def test_pictures_wait_while_the_service_is_drained(counted: Camera) -> None:
+def test_pictures_wait_while_the_service_is_drained(counted):
     database = counted.served.database
     database.write(states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
     for number, component in ((1, "A"), (2, "B")):
@@ -179,7 +175,7 @@ def test_pictures_wait_while_the_service_is_drained(counted: Camera) -> None:
     assert len(counted.look(AGAIN_S + 2)) == 1
 
 
-def test_a_share_that_goes_away_is_told_and_its_time_does_not_count(camera: Camera, tmp_path: Path) -> None:
+def test_a_share_that_goes_away_is_told_and_its_time_does_not_count(camera, tmp_path):
     camera.write("SN1/R1__A.png", png(1))
     assert camera.look(5) == []
     os.replace(camera.into, tmp_path / "away")
@@ -191,14 +187,14 @@ def test_a_share_that_goes_away_is_told_and_its_time_does_not_count(camera: Came
     assert len(camera.look(20)) == 1
 
 
-def bmp(width: int, height: int) -> bytes:
+def bmp(width, height):
     """Return a picture in which no byte is zero, but those of its header and at the end of its rows."""
     pixels = np.random.default_rng(0).integers(1, 255, (height, width, 3), np.uint8)
     return cv2.imencode(".bmp", pixels)[1].tobytes()
 
 
 @pytest.mark.parametrize(("width", "height"), [(128, 128), (50, 37), (40, 50)])
-def test_a_picture_that_waits_for_its_last_piece_is_not_handed_in(camera: Camera, width: int, height: int) -> None:
+def test_a_picture_that_waits_for_its_last_piece_is_not_handed_in(camera, width, height):
     """Its file has its full size, and stands still, as while a network stalls."""
     data = bmp(width, height)
     written = len(data) // 512 * 512
@@ -213,13 +209,11 @@ def test_a_picture_that_waits_for_its_last_piece_is_not_handed_in(camera: Camera
 @pytest.mark.parametrize(
     ("owner", "name", "said"), [(PictureFile, "read", "does not answer"), (filling, "walk", "{folder}")]
 )
-def test_a_share_that_answers_again_later_is_asked_once_and_costs_no_picture(
-    camera: Camera, monkeypatch: pytest.MonkeyPatch, owner: object, name: str, said: str
-) -> None:
+def test_a_share_that_answers_again_later_is_asked_once_and_costs_no_picture(camera, monkeypatch, owner, name, said):
     monkeypatch.setenv("COE_READ_TIMEOUT", "50ms")
     answers, answer, asked = threading.Event(), getattr(owner, name), list[object]()
 
-    def waits(*given: object, **more: object) -> object:
+    def waits(*given, **more):
         asked.append(given)
         answers.wait()
         return answer(*given, **more)
@@ -238,7 +232,7 @@ def test_a_share_that_answers_again_later_is_asked_once_and_costs_no_picture(
     assert camera.faults() == []
 
 
-def test_a_picture_that_is_replaced_before_it_is_handed_in_is_looked_at_again(counted: Camera) -> None:
+def test_a_picture_that_is_replaced_before_it_is_handed_in_is_looked_at_again(counted):
     """Also if size and time of the file are the same, as those of a copy that keeps its times."""
     one, other = sorted((png(number) for number in (1, 2)), key=len)
     path = counted.into / "SN1" / "R1__A.png"
@@ -253,9 +247,7 @@ def test_a_picture_that_is_replaced_before_it_is_handed_in_is_looked_at_again(co
     assert (counted.left, counted.faults()) == ([], [])
 
 
-def test_what_goes_wrong_while_a_picture_is_looked_at_leaves_it_to_the_next_look(
-    counted: Camera, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_goes_wrong_while_a_picture_is_looked_at_leaves_it_to_the_next_look(counted, monkeypatch):
     for number, (refdes, component) in enumerate(PARTS.items()):
         counted.write(f"SN1/{refdes}__{component}.png", png(number))
     with monkeypatch.context() as patch:
@@ -266,7 +258,7 @@ def test_what_goes_wrong_while_a_picture_is_looked_at_leaves_it_to_the_next_look
     assert len(counted.look(5)) == 1
 
 
-def test_of_two_services_on_one_folder_one_hands_in(camera: Camera, tmp_path: Path) -> None:
+def test_of_two_services_on_one_folder_one_hands_in(camera, tmp_path):
     camera.write("SN1/R1__A.png", png(1))
     first = camera.feeder
     camera.look()
@@ -279,7 +271,7 @@ def test_of_two_services_on_one_folder_one_hands_in(camera: Camera, tmp_path: Pa
     assert camera.faults() == []
 
 
-def test_what_is_no_file_is_told(camera: Camera) -> None:
+def test_what_is_no_file_is_told(camera):
     os.mkfifo(camera.into / "pipe.png")
     assert camera.look(2) == []
     assert "pipe.png" in camera.faults()[0]
@@ -288,7 +280,7 @@ def test_what_is_no_file_is_told(camera: Camera) -> None:
     assert camera.faults() == []
 
 
-def test_what_cannot_be_moved_is_not_handed_in_again(counted: Camera) -> None:
+def test_what_cannot_be_moved_is_not_handed_in_again(counted):
     counted.done.write_text("a disk that is not there yet")
     for number, component in ((1, "A"), (2, "B")):
         counted.write(f"SN1/R{number}__{component}.png", png(number))
@@ -314,21 +306,19 @@ def test_what_cannot_be_moved_is_not_handed_in_again(counted: Camera) -> None:
         None,
     ],
 )
-def test_each_board_is_handed_in_once_whenever_the_gate_is_killed(
-    counted: Camera, monkeypatch: pytest.MonkeyPatch, point: Failpoint | None, nth: int
-) -> None:
-    passed: list[object] = []
+def test_each_board_is_handed_in_once_whenever_the_gate_is_killed(counted, monkeypatch, point, nth):
+    passed = []
 
-    def kill(at: object) -> None:
+    def kill(at):
         passed.append(at)
         if at is point and passed.count(at) == nth:
             raise Killed
 
-    def before_move(watched: WatchedFolder, name: str, stamp: object) -> bool:
+    def before_move(watched, name, stamp):
         kill(None)
         return put_away(watched, name, stamp)
 
-    put_away: Callable[..., bool] = WatchedFolder.put_away
+    put_away = WatchedFolder.put_away
     monkeypatch.setattr(failpoints, "hook", kill)
     monkeypatch.setattr(WatchedFolder, "put_away", before_move)
     for serial in ("SN1", "SN2"):
@@ -345,7 +335,7 @@ def test_each_board_is_handed_in_once_whenever_the_gate_is_killed(
     assert not list((counted.served.gate.config.data / "folders").rglob("*.json"))
 
 
-def test_notes_on_a_disk_that_does_not_answer_wait_for_it_and_hold_up_no_other(counted: Camera) -> None:
+def test_notes_on_a_disk_that_does_not_answer_wait_for_it_and_hold_up_no_other(counted):
     for number, (refdes, component) in enumerate(PARTS.items()):
         counted.write(f"SN1/{refdes}__{component}.png", png(number))
     files = counted.served.gate.files
@@ -356,16 +346,14 @@ def test_notes_on_a_disk_that_does_not_answer_wait_for_it_and_hold_up_no_other(c
     assert [board.serial for board in counted.look(6)] == ["SN1"]
 
 
-def test_a_board_that_is_accepted_after_its_request_was_given_up_is_handed_in_once(
-    counted: Camera, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    handed: list[Callable[[], Coroutine[None, None, Handed]]] = []
+def test_a_board_that_is_accepted_after_its_request_was_given_up_is_handed_in_once(counted, monkeypatch):
+    handed = []
 
-    async def give_up(*asked: Any) -> None:
+    async def give_up(*asked):
         handed.append(partial(hand_in, *asked))
         raise DatabaseError(DatabaseErrorKind.LOST, "it does not answer")
 
-    def discard(*asked: Any) -> bool:
+    def discard(*asked):
         asyncio.run(handed[0]())  # it goes on at this moment
         return discard_views(*asked)
 
@@ -381,7 +369,7 @@ def test_a_board_that_is_accepted_after_its_request_was_given_up_is_handed_in_on
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"SN1/R1__A.png": [1]}', '{"SN1/R1__A.png": ["a", "b"]}'])
-def test_a_note_that_cannot_be_read_stops_its_folder_and_no_process(counted: Camera, text: str) -> None:
+def test_a_note_that_cannot_be_read_stops_its_folder_and_no_process(counted, text):
     note = counted.served.gate.config.data / NOTES / "camera" / "camera-1.json"
     note.parent.mkdir(parents=True)
     note.write_text(text)
@@ -396,7 +384,7 @@ def test_a_note_that_cannot_be_read_stops_its_folder_and_no_process(counted: Cam
     assert [board.serial for board in counted.look(5)] == ["SN1"]
 
 
-def test_a_picture_of_a_whole_board_is_a_board(camera: Camera) -> None:
+def test_a_picture_of_a_whole_board_is_a_board(camera):
     activated(camera.served.database, TINY, whole=WHOLE)
     camera.write("SN7.png", png_of(picture_of(layout_of(WHOLE), [])))
     assert camera.look(1) == []
@@ -411,7 +399,7 @@ def test_a_picture_of_a_whole_board_is_a_board(camera: Camera) -> None:
     assert camera.faults() == []
 
 
-def test_a_config_names_folders(tmp_path: Path) -> None:
+def test_a_config_names_folders(tmp_path):
     path = tmp_path / "serve.yaml"
     text = "station: S\nfolders:\n  camera: {path: in, done: out, recipe: tiny}\n"
     path.write_text(text, encoding="utf-8")

@@ -4,38 +4,32 @@ import hashlib
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
-import httpx
-import pytest
 from serve_rows import NOON, decision, late, ng, the
-from serving import Served, config_of, hand_in, png, problem, put, serving
+from serving import config_of, hand_in, png, problem, put, serving
 from tiny_line import TINY
 
 from coe.serve.clock import SECOND_US, now_us
 from coe.serve.database import audit, board_rows, event_log, fault_log, recipe_versions, states, views
 from coe.serve.database.connecting import Database
-from coe.serve.database.tables import Board, NewFault
+from coe.serve.database.tables import NewFault
 from coe.serve.enums import ActivationState, BoardState, EventKind, FaultKind, Intake, LineState, Process, Subject
 from coe.store.store import Store
 
 
-def the_board(served: Served, key: str = "k1") -> Board:
+def the_board(served, key="k1"):
     board = served.database.read(board_rows.of_key, key)
     assert board is not None
     return board
 
 
-def test_the_address_is_told_once_it_answers(
-    sqlite_database: Database, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_the_address_is_told_once_it_answers(sqlite_database, tmp_path, capfd):
     with serving(config_of(tmp_path), sqlite_database) as served:
         assert f"test: {served.address}, data in {tmp_path}\n" in capfd.readouterr().err
 
 
-def test_a_board_is_accepted_once_its_pictures_and_its_row_are_on_the_disk(served: Served) -> None:
+def test_a_board_is_accepted_once_its_pictures_and_its_row_are_on_the_disk(served):
     scan = "\x1d\x04 S\x1dN1 \r\n\0\0"  # as of a code with fields, in a text of a fixed length
     answer = hand_in(served.feeder, "k1", {"R1": "A", "R2": "B"}, serial=scan, within_s=9, work_order="W")
     assert answer.status_code == 202
@@ -53,7 +47,7 @@ def test_a_board_is_accepted_once_its_pictures_and_its_row_are_on_the_disk(serve
             assert hashlib.sha256(content).hexdigest() == view.sha256
 
 
-def test_the_same_key_and_body_get_the_same_answer_and_another_body_is_refused(served: Served) -> None:
+def test_the_same_key_and_body_get_the_same_answer_and_another_body_is_refused(served):
     first = hand_in(served.feeder, "k1", {"R1": "A"})
     again = hand_in(served.feeder, "k1", {"R1": "A"})
     assert (again.status_code, again.json()) == (202, first.json())
@@ -62,7 +56,7 @@ def test_the_same_key_and_body_get_the_same_answer_and_another_body_is_refused(s
     assert served.database.read(board_rows.count_undecided) == 1
 
 
-def test_eight_clients_with_one_key_make_one_board(served: Served) -> None:
+def test_eight_clients_with_one_key_make_one_board(served):
     put(served.feeder, "k1", "v")
     body = {"recipe": "tiny", "views": {"v": {"refdes": "R1", "component": "A"}}}
     answers = []
@@ -77,7 +71,7 @@ def test_eight_clients_with_one_key_make_one_board(served: Served) -> None:
     assert {answer["board"] for answer in answers} == {the_board(served).id}
 
 
-def test_a_picture_may_be_replaced_until_its_board_is_handed_in(served: Served) -> None:
+def test_a_picture_may_be_replaced_until_its_board_is_handed_in(served):
     assert put(served.feeder, "k1", "v", png(1)).status_code == 201
     assert put(served.feeder, "k1", "v", png(1)).status_code == 200
     assert put(served.feeder, "k1", "v", png(2)).status_code == 201
@@ -90,9 +84,9 @@ def test_a_picture_may_be_replaced_until_its_board_is_handed_in(served: Served) 
     assert put(served.feeder, "k1", "w", png(3)).status_code == 409
 
 
-def test_what_the_service_cannot_use_is_refused_with_a_way_out(served: Served) -> None:
+def test_what_the_service_cannot_use_is_refused_with_a_way_out(served):
     put(served.feeder, "k1", "v")
-    changes: list[tuple[dict[str, object], str]] = [
+    changes = [
         ({"recipe": "demo"}, "recipe 'demo' has no active version"),
         ({"version": 7}, "recipe 'tiny' has no version 7"),
         ({"views": {"v": {"refdes": "R1", "component": "AA"}}}, "no component 'AA'"),
@@ -111,7 +105,7 @@ def test_what_the_service_cannot_use_is_refused_with_a_way_out(served: Served) -
         assert answer.json()["way_out"]
 
 
-def test_one_picture_cannot_stand_for_two_components(served: Served) -> None:
+def test_one_picture_cannot_stand_for_two_components(served):
     """The second component would be OK, and nobody would have seen it."""
     for view, seed in (("left", 1), ("right", 1), ("other", 2)):
         put(served.feeder, "k1", view, png(seed))
@@ -124,19 +118,19 @@ def test_one_picture_cannot_stand_for_two_components(served: Served) -> None:
     assert served.feeder.post("/api/v1/boards/k1", json={"recipe": "tiny", "views": views}).status_code == 202
 
 
-def test_a_picture_that_nobody_names_is_refused_with_its_board(served: Served) -> None:
+def test_a_picture_that_nobody_names_is_refused_with_its_board(served):
     put(served.feeder, "k1", "stray")
     answer = hand_in(served.feeder, "k1", {"R1": "A"})
     assert (answer.status_code, "'stray'" in answer.json()["detail"]) == (422, True)
 
 
-def test_a_client_waits_for_the_decision(served: Served) -> None:
+def test_a_client_waits_for_the_decision(served):
     hand_in(served.feeder, "k1", {"R1": "A"})
     board = the_board(served)
     path = f"/api/v1/boards/{board.id}"
     assert served.feeder.get(path, params={"wait": 0.05}).json()["state"] == "accepted"
 
-    def decide() -> None:
+    def decide():
         served.database.write(board_rows.decide, decision(board, ng("R1"), at_us=now_us()))
 
     timer = threading.Timer(0.1, decide)
@@ -147,7 +141,7 @@ def test_a_client_waits_for_the_decision(served: Served) -> None:
     assert answer["good"][0]["refdes"] == "R9"
 
 
-def test_a_board_can_be_taken_back_until_it_is_decided(served: Served) -> None:
+def test_a_board_can_be_taken_back_until_it_is_decided(served):
     hand_in(served.feeder, "k1", {"R1": "A"})
     path = f"/api/v1/boards/{the_board(served).id}"
     assert served.feeder.delete(path).status_code == 204
@@ -156,8 +150,8 @@ def test_a_board_can_be_taken_back_until_it_is_decided(served: Served) -> None:
     assert served.database.read(audit.newest)[0].action == "abort"
 
 
-def lines_of(served: Served, wanted: int, **options: object) -> list[str]:
-    lines: list[str] = []
+def lines_of(served, wanted, **options):
+    lines = []
     with served.operator.stream("GET", "/api/v1/events", **options) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         for line in answer.iter_lines():
@@ -168,11 +162,11 @@ def lines_of(served: Served, wanted: int, **options: object) -> list[str]:
     return lines
 
 
-def append(served: Served, number: int) -> None:
+def append(served, number):
     served.database.write(event_log.append, EventKind.STATE_CHANGED, NOON, {"n": number})
 
 
-def test_a_client_that_comes_back_gets_the_events_that_it_missed(served: Served) -> None:
+def test_a_client_that_comes_back_gets_the_events_that_it_missed(served):
     for number in range(3):
         append(served, number)
     timer = threading.Timer(0.1, append, (served, 3))
@@ -182,7 +176,7 @@ def test_a_client_that_comes_back_gets_the_events_that_it_missed(served: Served)
     assert lines == ["id: 2", "event: state.changed", "id: 3", "event: state.changed", "id: 4", "event: state.changed"]
 
 
-def test_the_kind_of_an_event_stands_beside_that_of_its_fault(served: Served) -> None:
+def test_the_kind_of_an_event_stands_beside_that_of_its_fault(served):
     served.database.write(fault_log.note, NewFault(Process.WORKER, FaultKind.CLOCK, "the clock went back"), NOON)
     with served.operator.stream("GET", "/api/v1/events", params={"after": 0}) as answer:
         line = next(line for line in answer.iter_lines() if line.startswith("data:"))
@@ -190,9 +184,9 @@ def test_the_kind_of_an_event_stands_beside_that_of_its_fault(served: Served) ->
     assert (told["kind"], told["fault_kind"]) == ("fault.raised", "clock")
 
 
-def test_clients_see_events_of_other_processes_as_they_happen(served: Served) -> None:
+def test_clients_see_events_of_other_processes_as_they_happen(served):
     threads = []
-    seen: list[list[str]] = []
+    seen = []
     for _ in range(20):
         threads.append(threading.Thread(target=lambda: seen.append(lines_of(served, 4, params={"after": 0}))))
         threads[-1].start()
@@ -203,7 +197,7 @@ def test_clients_see_events_of_other_processes_as_they_happen(served: Served) ->
     assert seen == [["id: 1", "event: state.changed", "id: 2", "event: state.changed"]] * 20
 
 
-def test_a_recipe_is_checked_staged_and_activated(served: Served) -> None:
+def test_a_recipe_is_checked_staged_and_activated(served):
     rules = "board: tiny\nexperts: {}\n"
     answer = served.engineer.post("/api/v1/recipes/tiny", json={"rules": rules})
     assert (answer.status_code, "tiny.yaml:" in answer.json()["detail"]) == (422, True)
@@ -218,7 +212,7 @@ def test_a_recipe_is_checked_staged_and_activated(served: Served) -> None:
     assert served.operator.get("/api/v1/recipes").json()["recipes"] == [{"name": "tiny", "active": 1, "newest": 1}]
 
 
-def test_a_recipe_with_an_unproven_expert_is_staged_with_a_warning(served: Served, own_tiny: tuple[Path, Path]) -> None:
+def test_a_recipe_with_an_unproven_expert_is_staged_with_a_warning(served, own_tiny):
     store = Store(own_tiny[1])
     line = served.gate.config.line.model_copy(update={"store": own_tiny[1]})
     served.gate.config = served.gate.config.model_copy(update={"line": line})
@@ -232,13 +226,11 @@ def test_a_recipe_with_an_unproven_expert_is_staged_with_a_warning(served: Serve
         assert any("exam" in sentence and "'joint'" in sentence for sentence in said)
 
 
-def test_a_recipe_may_carry_a_calibration_and_one_that_lost_it_is_staged_with_a_warning(
-    served: Served, tiny: tuple[Path, Path]
-) -> None:
+def test_a_recipe_may_carry_a_calibration_and_one_that_lost_it_is_staged_with_a_warning(served, tiny):
     line = served.gate.config.line.model_copy(update={"store": tiny[1]})
     served.gate.config = served.gate.config.model_copy(update={"line": line})
 
-    def post(**content: str) -> httpx.Response:
+    def post(**content):
         return served.engineer.post("/api/v1/recipes/new", json={"rules": TINY, **content})
 
     refused = post(calibration="board: tiny\nexperts: {body-x: {temperature: 2}}\n")
@@ -256,7 +248,7 @@ def test_a_recipe_may_carry_a_calibration_and_one_that_lost_it_is_staged_with_a_
     assert "calibration" in " ".join(lost["warnings"])
 
 
-def test_a_draining_service_sends_new_boards_away_and_knows_old_ones(served: Served) -> None:
+def test_a_draining_service_sends_new_boards_away_and_knows_old_ones(served):
     hand_in(served.feeder, "k1", {"R1": "A"})
     assert served.engineer.post("/api/v1/drain").json()["intake"] == "draining"
     refused = hand_in(served.feeder, "k2", {"R1": "A"})
@@ -266,13 +258,13 @@ def test_a_draining_service_sends_new_boards_away_and_knows_old_ones(served: Ser
     assert hand_in(served.feeder, "k2", {"R1": "A"}).status_code == 202
 
 
-def test_too_many_waiting_boards_send_further_boards_away(served: Served) -> None:
+def test_too_many_waiting_boards_send_further_boards_away(served):
     served.limit(waiting_boards=1)
     assert hand_in(served.feeder, "k1", {"R1": "A"}).status_code == 202
     assert hand_in(served.feeder, "k2", {"R1": "A"}).status_code == 503
 
 
-def test_ready_means_that_line_and_database_answer(served: Served) -> None:
+def test_ready_means_that_line_and_database_answer(served):
     assert served.nobody.get("/health/live").status_code == 200
     assert served.nobody.get("/health/ready").status_code == 503
     said_us, now = now_us(), served.gate.now_us
@@ -287,7 +279,7 @@ def test_ready_means_that_line_and_database_answer(served: Served) -> None:
     assert served.nobody.get("/health/ready").status_code == 503
 
 
-def test_metrics_and_description_say_what_there_is(served: Served) -> None:
+def test_metrics_and_description_say_what_there_is(served):
     hand_in(served.feeder, "k1", {"R1": "A"})
     with served.database.writing() as connection:
         board = the(board_rows.of_key(connection, "k1"))
@@ -300,10 +292,10 @@ def test_metrics_and_description_say_what_there_is(served: Served) -> None:
     assert "BoardRequest" in json.dumps(document["components"])
 
 
-def test_a_gate_that_ends_lets_its_clients_go(served: Served) -> None:
+def test_a_gate_that_ends_lets_its_clients_go(served):
     listening = threading.Event()
 
-    def listen() -> None:
+    def listen():
         with served.operator.stream("GET", "/api/v1/events") as answer:
             for _ in answer.iter_lines():
                 listening.set()
@@ -316,12 +308,10 @@ def test_a_gate_that_ends_lets_its_clients_go(served: Served) -> None:
     assert not client.is_alive()
 
 
-def test_a_request_that_lasts_longer_than_the_gate_is_told_that_it_ends(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_that_lasts_longer_than_the_gate_is_told_that_it_ends(served, monkeypatch):
     begun, goes_on, writing = threading.Event(), threading.Event(), Database.writing
 
-    def hang(database: Database) -> Any:
+    def hang(database):
         begun.set()
         goes_on.wait()
         return writing(database)
@@ -338,7 +328,7 @@ def test_a_request_that_lasts_longer_than_the_gate_is_told_that_it_ends(
             goes_on.set()
 
 
-def test_a_key_and_a_view_may_have_slashes(served: Served) -> None:
+def test_a_key_and_a_view_may_have_slashes(served):
     for key in ("P1/7", "100%2F/a b"):
         path = f"/api/v1/boards/{quote(key, safe='')}"
         assert served.feeder.put(f"{path}/views/r1%2FR1", content=png()).status_code == 201

@@ -1,10 +1,7 @@
 """People at the pages with a mouse, with gloves on a small touch screen, with a bad network, and one after another."""
 
-from typing import Any
-
 import pytest
 from serve_rows import decided, ng
-from serving import Served
 from sqlalchemy import update
 from test_serve_cfx import answer
 from test_serve_keyboard import CALLS, SCAN, holding, signed_in, verifying, wait_drawn, with_pictures, words_of
@@ -24,14 +21,14 @@ PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobil
 class Screen:
     """A browser whose pages are of one kind of screen."""
 
-    def __init__(self, browser: Any, **kind: Any) -> None:
+    def __init__(self, browser, **kind):
         self._browser, self._kind = browser, kind
 
-    def new_page(self) -> Any:
+    def new_page(self):
         return self._browser.new_page(**self._kind)
 
 
-def place_of(page: Any, selector: str) -> tuple[float, float]:
+def place_of(page, selector):
     """Return the middle of a button that a gloved finger can hit: large, on the screen, and with nothing over it."""
     box = page.locator(selector).bounding_box()
     assert min(box["width"], box["height"]) >= LEAST_PX, (selector, box)
@@ -42,14 +39,12 @@ def place_of(page: Any, selector: str) -> tuple[float, float]:
     return x, y
 
 
-def of_outcome(outcome: Outcome) -> str:
+def of_outcome(outcome):
     return f"[data-outcome='{outcome}']"
 
 
 @pytest.mark.parametrize("way", ["mouse", "touch"])
-def test_fifty_calls_are_verified_without_scrolling_by_mouse_and_by_touch(
-    served: Served, browser: Any, way: str
-) -> None:
+def test_fifty_calls_are_verified_without_scrolling_by_mouse_and_by_touch(served, browser, way):
     holding(served, answers_hold_s=30)
     with_pictures(served, CALLS)
     page = signed_in(served, Screen(browser, **PHONE if way == "touch" else {}), Role.OPERATOR, "/verify")
@@ -69,7 +64,7 @@ def test_fifty_calls_are_verified_without_scrolling_by_mouse_and_by_touch(
 
 
 @pytest.mark.parametrize("height", [650, 768])
-def test_what_can_be_taken_back_stands_on_the_screen_of_a_laptop(served: Served, browser: Any, height: int) -> None:
+def test_what_can_be_taken_back_stands_on_the_screen_of_a_laptop(served, browser, height):
     laptop = Screen(browser, viewport={"width": 1366, "height": height})
     page = verifying(served, laptop, 2, answers_hold_s=1)
     page.keyboard.press("2")
@@ -80,7 +75,7 @@ def test_what_can_be_taken_back_stands_on_the_screen_of_a_laptop(served: Served,
 
 
 @pytest.mark.parametrize("selector", [of_outcome(Outcome.CONFIRMED), "#later"])
-def test_the_second_of_two_taps_is_no_answer_to_the_next_call(served: Served, browser: Any, selector: str) -> None:
+def test_the_second_of_two_taps_is_no_answer_to_the_next_call(served, browser, selector):
     page = verifying(served, Screen(browser, **PHONE), 3, answers_hold_s=30)
     x, y = place_of(page, selector)
     # The next call is there at once, and so is the second tap: before anybody can have looked.
@@ -92,9 +87,7 @@ def test_the_second_of_two_taps_is_no_answer_to_the_next_call(served: Served, br
     assert page.evaluate("held.length") == (selector != "#later")
 
 
-def test_a_service_that_does_not_answer_is_asked_again_and_no_call_is_answered_twice(
-    served: Served, browser: Any
-) -> None:
+def test_a_service_that_does_not_answer_is_asked_again_and_no_call_is_answered_twice(served, browser):
     page = verifying(served, browser, 2, answers_hold_s=30)
     page.evaluate("LONGEST_MS.answer = 200")
     page.route("**/api/v1/calls**", lambda route: None)  # it hangs
@@ -109,10 +102,10 @@ def test_a_service_that_does_not_answer_is_asked_again_and_no_call_is_answered_t
     eventually(lambda: words_of(served, 1) == [Outcome.CONFIRMED])
 
 
-def test_an_answer_of_which_the_receipt_was_lost_counts_once_and_is_no_fault(served: Served, browser: Any) -> None:
+def test_an_answer_of_which_the_receipt_was_lost_counts_once_and_is_no_fault(served, browser):
     page = verifying(served, browser, 1, answers_hold_s=0)
 
-    def lose(route: Any) -> None:
+    def lose(route):
         route.fetch()
         route.abort()
 
@@ -123,7 +116,7 @@ def test_an_answer_of_which_the_receipt_was_lost_counts_once_and_is_no_fault(ser
     assert words_of(served, 1) == [Outcome.FALSE_CALL]
 
 
-def test_an_old_answer_is_corrected_on_the_page_of_its_board_with_a_reason(served: Served, browser: Any) -> None:
+def test_an_old_answer_is_corrected_on_the_page_of_its_board_with_a_reason(served, browser):
     with_pictures(served, 2)
     answer(served.database, 1, R0=Outcome.FALSE_CALL)
     page = signed_in(served, browser, Role.OPERATOR, "/boards/1")
@@ -146,16 +139,14 @@ def test_an_old_answer_is_corrected_on_the_page_of_its_board_with_a_reason(serve
     assert (entry.about, entry.detail["note"], entry.detail["supersedes"]) == ("call 1", "seen at the microscope", 1)
 
 
-def scan(page: Any, text: str, field: str = "") -> None:
+def scan(page, text, field=""):
     """Type as a scanner does, however slow the machine is."""
     page.wait_for_timeout(100)  # what comes with the page is half a scan
     keys = [[key, f"Digit{key}" if key.isdigit() else f"Key{key.upper()}", key.isupper()] for key in text]
     page.evaluate(SCAN, [[*keys, ["Enter", "Enter", False]], field])
 
 
-def test_a_badge_that_is_scanned_changes_the_person_and_answers_stay_those_of_the_person_before(
-    served: Served, browser: Any
-) -> None:
+def test_a_badge_that_is_scanned_changes_the_person_and_answers_stay_those_of_the_person_before(served, browser):
     holding(served, answers_hold_s=30)
     with_pictures(served, 2)
     assert known(served.database, "eva", BADGE)
@@ -180,7 +171,7 @@ def test_a_badge_that_is_scanned_changes_the_person_and_answers_stay_those_of_th
     assert ("a new operator", "sign out") in done
 
 
-def test_what_lies_under_a_finger_is_not_drawn_anew(served: Served, browser: Any) -> None:
+def test_what_lies_under_a_finger_is_not_drawn_anew(served, browser):
     with_pictures(served, 1)
     page = signed_in(served, browser, Role.OPERATOR, "/")
     box = page.locator("#live a[href='/boards/1']").bounding_box()
@@ -193,11 +184,11 @@ def test_what_lies_under_a_finger_is_not_drawn_anew(served: Served, browser: Any
     page.wait_for_url("**/boards/1")
 
 
-def test_two_taps_on_a_button_do_once_what_it_says(served: Served, browser: Any) -> None:
+def test_two_taps_on_a_button_do_once_what_it_says(served, browser):
     served.database.write(decided, "k1", ng("R1"))
     answer(served.database, 1, R1=Outcome.CONFIRMED)
     page = signed_in(served, browser, Role.OPERATOR, "/repair/1")
-    refused: list[int] = []
+    refused = []
     page.on("response", lambda response: refused.extend([response.status] if response.status >= 400 else []))
     page.dblclick("[data-outcome=repaired]")
     page.wait_for_selector("[data-outcome=repaired][aria-pressed=true]")
@@ -205,7 +196,7 @@ def test_two_taps_on_a_button_do_once_what_it_says(served: Served, browser: Any)
     assert refused == []
 
 
-def test_of_two_tabs_one_verifies_and_the_other_goes_on_once_it_is_closed(served: Served, browser: Any) -> None:
+def test_of_two_tabs_one_verifies_and_the_other_goes_on_once_it_is_closed(served, browser):
     with_pictures(served, 1)
     context = browser.new_context()
     page = signed_in(served, context, Role.OPERATOR, "/verify")
@@ -218,7 +209,7 @@ def test_of_two_tabs_one_verifies_and_the_other_goes_on_once_it_is_closed(served
     wait_drawn(other, "R0")
 
 
-def test_a_part_that_was_scrolled_out_of_sight_comes_back_before_it_can_be_good(served: Served, browser: Any) -> None:
+def test_a_part_that_was_scrolled_out_of_sight_comes_back_before_it_can_be_good(served, browser):
     screen = Screen(browser, viewport={"width": 740, "height": 360})
     page = verifying(served, screen, 1, answers_hold_s=0)
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
@@ -231,9 +222,7 @@ def test_a_part_that_was_scrolled_out_of_sight_comes_back_before_it_can_be_good(
 
 
 @pytest.mark.parametrize(("width", "height"), [(640, 400), (800, 600), (320, 640), (320, 256)])
-def test_of_a_page_that_is_enlarged_nothing_is_cut_off_and_the_part_stays_large(
-    served: Served, browser: Any, width: int, height: int
-) -> None:
+def test_of_a_page_that_is_enlarged_nothing_is_cut_off_and_the_part_stays_large(served, browser, width, height):
     """Screens of 1280 by 800 and 1600 by 1200 at 200 %, a small phone, and 1280 by 1024 at 400 %."""
     served.gate.config = served.gate.config.model_copy(update={"zone": "America/Argentina/Buenos_Aires"})
     with_pictures(served, 1)
@@ -250,7 +239,7 @@ def test_of_a_page_that_is_enlarged_nothing_is_cut_off_and_the_part_stays_large(
     assert page.eval_on_selector(".figures", "(one) => one.scrollWidth <= one.clientWidth")
 
 
-def test_on_a_phone_the_boards_come_before_what_narrows_them(served: Served, browser: Any) -> None:
+def test_on_a_phone_the_boards_come_before_what_narrows_them(served, browser):
     served.database.write(decided, "k1", ng("R1"))
     page = signed_in(served, Screen(browser, **PHONE), Role.OPERATOR, "/boards")
     place_of(page, "tbody tr")
@@ -263,7 +252,7 @@ def test_on_a_phone_the_boards_come_before_what_narrows_them(served: Served, bro
     place_of(page, "tbody tr")
 
 
-def test_a_wide_screen_is_used_and_no_bar_of_a_chart_leaves_its_row(served: Served, browser: Any) -> None:
+def test_a_wide_screen_is_used_and_no_bar_of_a_chart_leaves_its_row(served, browser):
     with_pictures(served, 1)
     page = signed_in(served, browser, Role.OPERATOR, "/statistics?since=2023-11-14T00:00&until=2023-11-15T00:00")
     for width in (360, 1280, 3840):
@@ -274,7 +263,7 @@ def test_a_wide_screen_is_used_and_no_bar_of_a_chart_leaves_its_row(served: Serv
     assert page.locator("main").bounding_box()["width"] > 0.9 * width
 
 
-def test_what_was_typed_into_the_form_of_a_trial_is_there_again_after_the_session(served: Served, browser: Any) -> None:
+def test_what_was_typed_into_the_form_of_a_trial_is_there_again_after_the_session(served, browser):
     page = signed_in(served, browser, Role.ENGINEER, "/trials")
     page.fill("[name=boards]", "7")
     page.context.clear_cookies()

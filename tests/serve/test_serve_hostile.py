@@ -6,11 +6,9 @@ import socket
 import struct
 import threading
 import zlib
-from pathlib import Path
 
-import httpx
 import pytest
-from serving import Served, hand_in, png, problem, put, raw
+from serving import hand_in, png, problem, put, raw
 
 from coe.config import MAX_IMAGE_PIXELS
 from coe.serve.clock import now_us
@@ -20,7 +18,6 @@ from coe.serve.database.connecting import open_database
 from coe.serve.database.tables import NewFault
 from coe.serve.enums import FaultKind, Process, Role
 from coe.serve.gate.app import OPERATIONS
-from coe.serve.gate.operations import Operation
 from coe.serve.gate.storage import OwnFaults
 from coe.serve.picture_folder import Receiving
 from coe.serve.service_config import Limits
@@ -28,15 +25,15 @@ from coe.serve.service_config import Limits
 GUARDED = [operation for operation in OPERATIONS if operation.roles is not None]
 
 
-def path_of(operation: Operation) -> str:
+def path_of(operation):
     return operation.path.replace(":int", "").format(key="k1", name="tiny", id=1, version=1)
 
 
-def files_of(served: Served) -> list[Path]:
+def files_of(served):
     return [path for path in served.gate.pictures.folder.rglob("*") if path.is_file()]
 
 
-def test_without_a_valid_key_nothing_is_done(served: Served) -> None:
+def test_without_a_valid_key_nothing_is_done(served):
     with served.database.writing() as connection:
         ended = keys.generate()
         keys.add(connection, "ended", Role.ENGINEER, ended, now_us=now_us(), expires_us=now_us() - 1)
@@ -51,11 +48,11 @@ def test_without_a_valid_key_nothing_is_done(served: Served) -> None:
             problem(answer, 401, "no-key")
 
 
-def test_a_key_of_another_role_does_nothing(served: Served) -> None:
+def test_a_key_of_another_role_does_nothing(served):
     for operation in GUARDED:
         assert operation.roles is not None
         for role in set(Role) - operation.roles:
-            client: httpx.Client = getattr(served, role.value)
+            client = getattr(served, role.value)
             problem(client.request(operation.method, path_of(operation)), 403, "wrong-role")
 
 
@@ -71,10 +68,10 @@ LEADING_OUT = (
 )
 
 
-def test_no_name_leads_out_of_the_folder(served: Served) -> None:
+def test_no_name_leads_out_of_the_folder(served):
     data = served.gate.config.data
 
-    def paths() -> set[Path]:
+    def paths():
         return {*data.rglob("*"), *data.parent.iterdir()}
 
     before = paths()
@@ -86,7 +83,7 @@ def test_no_name_leads_out_of_the_folder(served: Served) -> None:
     assert {path.name for path in paths() - before if not path.is_dir()} <= {"serve.db-wal", "serve.db-shm"}
 
 
-def test_names_that_look_like_statements_are_names(served: Served) -> None:
+def test_names_that_look_like_statements_are_names(served):
     key = "k'); DROP TABLE board; --"
     answer = hand_in(served.feeder, key, {"R1": "A"}, serial="' OR 1=1 --", work_order="<script>alert(1)</script>")
     assert answer.status_code == 202
@@ -95,7 +92,7 @@ def test_names_that_look_like_statements_are_names(served: Served) -> None:
         assert not board_rows.find(connection, BoardFilter(serial="%"), limit=9)
 
 
-def test_a_body_that_is_too_large_is_refused_with_and_without_its_length(served: Served) -> None:
+def test_a_body_that_is_too_large_is_refused_with_and_without_its_length(served):
     served.limit(body=50_000)
     problem(put(served.feeder, "k", "v", b"x" * 60_000), 413, "too-large")
     answer = served.feeder.put("/api/v1/boards/k/views/v", content=iter([b"x" * 10_000] * 6))
@@ -104,7 +101,7 @@ def test_a_body_that_is_too_large_is_refused_with_and_without_its_length(served:
     assert files_of(served) == []
 
 
-def bomb(side: int) -> bytes:
+def bomb(side):
     """Return a PNG of `side` x `side` pixels in a few bytes."""
     header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
     chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(b"\0" * 1000)), (b"IEND", b"")]
@@ -113,25 +110,25 @@ def bomb(side: int) -> bytes:
     )
 
 
-def test_a_picture_with_too_many_pixels_is_refused_by_its_header(served: Served) -> None:
+def test_a_picture_with_too_many_pixels_is_refused_by_its_header(served):
     body = problem(put(served.feeder, "k", "v", bomb(100_000)), 413, "too-large")
     assert "10,000,000,000 pixels" in body["detail"]
     assert files_of(served) == []
 
 
-def test_what_is_no_picture_is_refused(served: Served) -> None:
+def test_what_is_no_picture_is_refused(served):
     for content in (b"", b"GIF89a", b"\x89PNG", b"<svg/>", b"\xff\xd8\xff\xd9", b"%PDF-1.7"):
         problem(put(served.feeder, "k", "v", content), 415, "not-a-picture")
     assert files_of(served) == []
 
 
-def test_a_picture_that_was_damaged_on_the_way_is_refused(served: Served) -> None:
+def test_a_picture_that_was_damaged_on_the_way_is_refused(served):
     answer = served.feeder.put("/api/v1/boards/k/views/v", content=png(), headers={"X-SHA256": "0" * 64})
     problem(answer, 422, "torn")
     assert files_of(served) == []
 
 
-def head(served: Served, length: int) -> bytes:
+def head(served, length):
     key = served.feeder.headers["authorization"]
     return (
         f"PUT /api/v1/boards/k/views/v HTTP/1.1\r\nHost: x\r\nAuthorization: {key}\r\n"
@@ -139,7 +136,7 @@ def head(served: Served, length: int) -> bytes:
     ).encode()
 
 
-def test_a_client_that_sends_too_slowly_is_sent_away(served: Served) -> None:
+def test_a_client_that_sends_too_slowly_is_sent_away(served):
     served.limit(body_s=0.2)
     answer = raw(served, head(served, 1000), b"x" * 10)
     assert answer.startswith(b"HTTP/1.1 408")
@@ -147,7 +144,7 @@ def test_a_client_that_sends_too_slowly_is_sent_away(served: Served) -> None:
     assert files_of(served) == []
 
 
-def test_a_client_that_leaves_in_the_middle_leaves_nothing(served: Served) -> None:
+def test_a_client_that_leaves_in_the_middle_leaves_nothing(served):
     host, port = served.address.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:
         connection.sendall(head(served, 100_000) + png())
@@ -162,14 +159,14 @@ NO_OBJECTS = (b"{", b"NaN", b'{"recipe": NaN}', b"\xff\xfe", b'{"recipe": "a", "
 
 
 @pytest.mark.parametrize("path", ["/api/v1/boards/k1", "/api/v1/boards/k1/views/R1"])
-def test_a_body_that_is_compressed_is_refused_as_such(served: Served, path: str) -> None:
+def test_a_body_that_is_compressed_is_refused_as_such(served, path):
     send = served.feeder.put if "views" in path else served.feeder.post
     answer = send(path, content=gzip.compress(b"{}"), headers={"Content-Encoding": "gzip"})
     problem(answer, 415, "encoded")
     assert answer.headers["accept-encoding"] == "identity"
 
 
-def test_a_body_that_is_no_object_of_json_is_refused(served: Served) -> None:
+def test_a_body_that_is_no_object_of_json_is_refused(served):
     for content in NO_OBJECTS:
         problem(served.feeder.post("/api/v1/boards/k", content=content), 400, "bad-request")
     for content in (b"", b"[]", b'"x"'):
@@ -190,24 +187,22 @@ NOWHERE = {
 }
 
 
-def test_a_path_that_leads_nowhere_is_answered(served: Served) -> None:
+def test_a_path_that_leads_nowhere_is_answered(served):
     for path, status in NOWHERE.items():
         answer = served.engineer.get(path)
         assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), path
         assert "location" not in answer.headers
 
 
-def test_every_answer_forbids_what_a_page_does_not_need(served: Served) -> None:
+def test_every_answer_forbids_what_a_page_does_not_need(served):
     for answer in (served.nobody.get("/health/live"), served.nobody.get("/nowhere")):
         assert answer.headers["content-security-policy"].startswith("default-src 'self'")
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert "server" not in answer.headers
 
 
-def test_a_full_disk_refuses_pictures_and_is_told_until_there_is_room(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_room(self: Receiving, part: bytes) -> None:
+def test_a_full_disk_refuses_pictures_and_is_told_until_there_is_room(served, monkeypatch):
+    def no_room(self, part):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -220,7 +215,7 @@ def test_a_full_disk_refuses_pictures_and_is_told_until_there_is_room(
     assert served.operator.get("/api/v1/faults").json()["faults"] == []
 
 
-def test_a_full_disk_before_the_gate_was_started_is_no_fault_once_there_is_room(served: Served) -> None:
+def test_a_full_disk_before_the_gate_was_started_is_no_fault_once_there_is_room(served):
     with served.database.writing() as connection:
         fault_log.note(connection, NewFault(Process.WEB, FaultKind.DISK_FULL, "of the gate before"), now_us())
         fault_log.note(connection, NewFault(Process.WORKER, FaultKind.DISK_FULL, "of the line"), now_us())
@@ -230,7 +225,7 @@ def test_a_full_disk_before_the_gate_was_started_is_no_fault_once_there_is_room(
     assert fault["process"] == "worker"
 
 
-def test_a_locked_database_sends_clients_away_and_comes_back(served: Served) -> None:
+def test_a_locked_database_sends_clients_away_and_comes_back(served):
     patient = served.gate.database
     served.gate.database = open_database(patient.url.render_as_string(), busy_s=0.1)
     with patient.writing() as connection:
@@ -244,7 +239,7 @@ def test_a_locked_database_sends_clients_away_and_comes_back(served: Served) -> 
     patient.close()
 
 
-def test_a_fault_is_cleared_by_name(served: Served) -> None:
+def test_a_fault_is_cleared_by_name(served):
     fault = served.database.write(fault_log.note, NewFault(Process.WORKER, FaultKind.SINK, "x"), now_us())
     assert served.engineer.post(f"/api/v1/faults/{fault.id}/clear").status_code == 204
     problem(served.engineer.post(f"/api/v1/faults/{fault.id}/clear"), 404, "not-found")
@@ -252,11 +247,11 @@ def test_a_fault_is_cleared_by_name(served: Served) -> None:
     assert (row["cleared_by"], row["message"]) == ("engineer", "x")
 
 
-def test_the_limits_are_those_that_are_documented() -> None:
+def test_the_limits_are_those_that_are_documented():
     assert (Limits().body, Limits().pixels) == (256_000_000, 89_000_000)
 
 
-def test_every_picture_that_the_gate_accepts_can_be_decoded_by_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_picture_that_the_gate_accepts_can_be_decoded_by_the_line(monkeypatch):
     assert Limits(pixels=MAX_IMAGE_PIXELS).pixels == MAX_IMAGE_PIXELS
     with pytest.raises(ValueError, match="must be at most 100000000"):
         Limits(pixels=MAX_IMAGE_PIXELS + 1)

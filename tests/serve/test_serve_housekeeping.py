@@ -4,7 +4,6 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from full_disk import disk_of
 from serve_rows import decision, ng
 from serving import activated, config_of
 from stations import DARK, LIGHT, accept
-from tiny_line import TINY, Call
+from tiny_line import TINY
 
 from coe.board import calibration_file
 from coe.core import Verdict
@@ -25,16 +24,16 @@ from coe.serve import command as serve
 from coe.serve.clock import DAY_US, HOUR_US, now_us
 from coe.serve.creation import Wanted, create
 from coe.serve.database import board_rows, call_rows, keys, recipe_versions, verifications, views
-from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.connecting import open_database
 from coe.serve.database.tables import NewVerification, NewView
 from coe.serve.enums import Outcome, Role
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
-from coe.serve.service_config import Retention, ServeConfig
+from coe.serve.service_config import Retention
 
 
 @pytest.fixture
-def service(tmp_path: Path, sqlite_template: Path) -> Path:
+def service(tmp_path, sqlite_template):
     """The config file of a service with an empty database."""
     path = tmp_path / "serve.yaml"
     text = "station: test\nlisten: {port: 0}\ndrain_s: 1\nlimits: {free_share: 0}\n"  # whatever disk tests run on
@@ -45,13 +44,13 @@ def service(tmp_path: Path, sqlite_template: Path) -> Path:
 
 
 @pytest.fixture
-def database(service: Path) -> Iterator[Database]:
+def database(service):
     found = open_database(service_config.load(service).database_url)
     yield found
     found.close()
 
 
-def test_init_makes_a_service_and_its_keys_are_for_its_owner_alone(own_tiny: tuple[Path, Path], call: Call) -> None:
+def test_init_makes_a_service_and_its_keys_are_for_its_owner_alone(own_tiny, call):
     board, store = own_tiny
     folder = board.parent / "service"
     said = call("init", folder, "--board", board, "--store", store, "--memory", "100MB", command=serve)
@@ -77,7 +76,7 @@ def test_init_makes_a_service_and_its_keys_are_for_its_owner_alone(own_tiny: tup
     assert call("migrate", folder / "serve.yaml", command=serve).out == "the database has the newest schema\n"
 
 
-def test_keys_are_made_listed_and_ended(service: Path, database: Database, call: Call) -> None:
+def test_keys_are_made_listed_and_ended(service, database, call):
     key = call("add-key", service, "printer", "--role", "feeder", "--days", 3, command=serve).out.strip()
     held = database.read(keys.holder, key, now_us())
     assert (held.name, held.role, held.expires_us is not None) == ("printer", Role.FEEDER, True)
@@ -99,9 +98,7 @@ def test_keys_are_made_listed_and_ended(service: Path, database: Database, call:
         ("line7.inner:Own", "line7", r"no module line7\.inner is installed"),
     ],
 )
-def test_a_board_that_cannot_run_makes_no_service(
-    own_tiny: tuple[Path, Path], kind: str, allowed: str, lacks: str
-) -> None:
+def test_a_board_that_cannot_run_makes_no_service(own_tiny, kind, allowed, lacks):
     board, store = own_tiny
     board.write_text(board.read_text().replace("kind: narrow,", f"kind: {kind},"))
     shutil.rmtree(store)
@@ -111,9 +108,7 @@ def test_a_board_that_cannot_run_makes_no_service(
 
 
 @pytest.mark.parametrize("wrong", [["--memory", "much"], ["--within", "-5"], ["--within", "nan"]])
-def test_options_that_cannot_be_taken_leave_the_place_to_the_next_try(
-    own_tiny: tuple[Path, Path], call: Call, wrong: list[str]
-) -> None:
+def test_options_that_cannot_be_taken_leave_the_place_to_the_next_try(own_tiny, call, wrong):
     board, store = own_tiny
     given = ["init", board.parent / "line7", "--board", board, "--store", store]
     assert call(*given, *wrong, command=serve).status == 2
@@ -121,13 +116,13 @@ def test_options_that_cannot_be_taken_leave_the_place_to_the_next_try(
     assert call(*given, command=serve).status == 0
 
 
-def test_a_service_cannot_be_made_where_a_file_lies(own_tiny: tuple[Path, Path], call: Call) -> None:
+def test_a_service_cannot_be_made_where_a_file_lies(own_tiny, call):
     board, store = own_tiny
     for place in (board, board / "line7"):
         assert call("init", place, "--board", board, "--store", store, command=serve).status == 4
 
 
-def test_who_makes_a_service_waits_for_another_who_makes_one_there(own_tiny: tuple[Path, Path]) -> None:
+def test_who_makes_a_service_waits_for_another_who_makes_one_there(own_tiny):
     board, store = own_tiny
     with ThreadPoolExecutor() as threads:
         with alone(board.parent):
@@ -137,7 +132,7 @@ def test_who_makes_a_service_waits_for_another_who_makes_one_there(own_tiny: tup
         assert isinstance(made.exception(), ConfigError)
 
 
-def test_the_recipe_of_a_new_service_carries_the_calibration_of_its_board(own_tiny: tuple[Path, Path]) -> None:
+def test_the_recipe_of_a_new_service_carries_the_calibration_of_its_board(own_tiny):
     board, store = own_tiny
     text = "board: tiny\nexperts: {body-a: {temperature: 2}}\n"
     calibration_file.path_for(board).write_text(text)
@@ -148,13 +143,11 @@ def test_the_recipe_of_a_new_service_carries_the_calibration_of_its_board(own_ti
     assert recipe.content["calibration"] == text
 
 
-def test_nobody_else_can_read_the_keys_while_they_are_written(
-    own_tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: dict[str, int] = {}
+def test_nobody_else_can_read_the_keys_while_they_are_written(own_tiny, monkeypatch):
+    seen = {}
     sync = os.fsync
 
-    def see(number: int) -> None:
+    def see(number):
         seen[Path(os.readlink(f"/proc/self/fd/{number}")).name] = stat.S_IMODE(os.fstat(number).st_mode)
         sync(number)
 
@@ -165,7 +158,7 @@ def test_nobody_else_can_read_the_keys_while_they_are_written(
     assert {mode for name, mode in seen.items() if "keys.json" in name} == {0o600}
 
 
-def test_a_new_service_has_its_secrets_so_that_no_page_needs_room_on_the_disk(own_tiny: tuple[Path, Path]) -> None:
+def test_a_new_service_has_its_secrets_so_that_no_page_needs_room_on_the_disk(own_tiny):
     board, store = own_tiny
     made = create(board.parent / "service", Wanted(str(board), store))
     data = service_config.load(made.config).data
@@ -176,7 +169,7 @@ def test_a_new_service_has_its_secrets_so_that_no_page_needs_room_on_the_disk(ow
 
 
 @pytest.fixture
-def filled(service: Path, database: Database) -> ServeConfig:
+def filled(service, database):
     settings = service_config.load(service)
     recipe = activated(database, TINY)
     accept(settings, database, recipe.id, {"R1": LIGHT, "R2": DARK})
@@ -194,9 +187,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_database_that_is_not_there_or_none_is_named(
-    service: Path, command: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_is_not_there_or_none_is_named(service, command, monkeypatch):
     data = service.parent / "data"
     (data / "serve.db").write_text("This is no database, however long one reads in it.")
     with pytest.raises(CoeError, match=str(data / "serve.db")):
@@ -209,13 +200,11 @@ def test_a_database_that_is_not_there_or_none_is_named(
         open_database(f"sqlite:///{data}/serve.db")
 
 
-def refuse(path: Path, **how: bool) -> None:
+def refuse(path, **how):
     raise PermissionError(13, "Permission denied", str(path))
 
 
-def test_commands_do_in_another_schema_what_is_the_same_there_and_name_it_else(
-    service: Path, database: Database, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_commands_do_in_another_schema_what_is_the_same_there_and_name_it_else(service, database, capsys):
     with database.writing() as connection:
         keys.add(connection, "k", Role.ENGINEER, keys.generate(), now_us=1)
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0009'")
@@ -227,9 +216,7 @@ def test_commands_do_in_another_schema_what_is_the_same_there_and_name_it_else(
         serve.list_keys(service)
 
 
-def test_a_backup_can_take_the_place_of_the_data(
-    filled: ServeConfig, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backup_can_take_the_place_of_the_data(filled, database, tmp_path, monkeypatch):
     saved = set[int]()
     monkeypatch.setattr(os, "fsync", lambda number: saved.add(os.fstat(number).st_ino))
     with database.writing() as connection:
@@ -271,10 +258,10 @@ def test_a_backup_can_take_the_place_of_the_data(
     assert not [path for path in tmp_path.iterdir() if "more" in path.name]
 
 
-def test_pictures_go_after_their_time_and_none_while_it_is_needed(filled: ServeConfig, database: Database) -> None:
+def test_pictures_go_after_their_time_and_none_while_it_is_needed(filled, database):
     pictures, keep = Pictures(filled.pictures), Retention(ok_days=1, review_days=2, ng_days=3, orphan_days=4)
 
-    def left(days: float) -> int:
+    def left(days):
         sweep(database, pictures, keep, now_us() + round(days * DAY_US))
         return sum(path.is_file() for path in filled.pictures.rglob("*"))
 
@@ -292,7 +279,7 @@ def test_pictures_go_after_their_time_and_none_while_it_is_needed(filled: ServeC
     assert left(3.5) == 0
 
 
-def test_a_board_whose_pictures_are_gone_is_not_looked_at_again(filled: ServeConfig, database: Database) -> None:
+def test_a_board_whose_pictures_are_gone_is_not_looked_at_again(filled, database):
     with database.writing() as connection:
         board = board_rows.of_key(connection, "k1")
         assert board is not None
@@ -307,20 +294,18 @@ def test_a_board_whose_pictures_are_gone_is_not_looked_at_again(filled: ServeCon
         assert views.expired(connection, Verdict.OK, later_us, later_us, after_id=0, limit=9) == []
 
 
-def test_what_came_while_a_clock_was_not_set_or_ahead_is_as_old_as_what_came_next(
-    service: Path, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_came_while_a_clock_was_not_set_or_ahead_is_as_old_as_what_came_next(service, database, monkeypatch):
     config, recipe = service_config.load(service), activated(database, TINY)
     pictures, keep = Pictures(config.pictures), Retention(ok_days=1, orphan_days=1)
 
-    def come(key: str, at_us: int) -> None:
+    def come(key, at_us):
         monkeypatch.setattr(stations, "now_us", lambda: at_us)
         board = accept(config, database, recipe.id, {"R1": LIGHT}, key=key)
         with database.writing() as connection:
             assert board_rows.decide(connection, decision(board, at_us=at_us))
             views.add(connection, NewView(f"no-{key}", "R1", f"00/{key}.png", "a" * 64, 10, 100, at_us))
 
-    def left(at_us: int, free_share: float = 1.0, since_us: int | None = None) -> int:
+    def left(at_us, free_share=1.0, since_us=None):
         sweep(database, pictures, keep, at_us, since_us=since_us, free_share=lambda: free_share)
         with database.reading() as connection:
             return connection.exec_driver_sql("SELECT count(*) FROM view").scalar_one()
@@ -338,7 +323,7 @@ def test_what_came_while_a_clock_was_not_set_or_ahead_is_as_old_as_what_came_nex
     assert left(set_us, free_share=0.1) == 1, "room is made of boards whose time nobody knows, too"
 
 
-def test_pictures_without_a_board_are_looked_for_since_the_last_sweep(filled: ServeConfig, database: Database) -> None:
+def test_pictures_without_a_board_are_looked_for_since_the_last_sweep(filled, database):
     with database.writing() as connection:
         for name, came_us in (("R1", 0), ("R2", 10 * DAY_US)):
             views.add(connection, NewView("nobody", name, f"00/{name}.png", "a" * 64, 10, 100, came_us))
@@ -347,7 +332,7 @@ def test_pictures_without_a_board_are_looked_for_since_the_last_sweep(filled: Se
     assert sweep(database, pictures, keep, 20 * DAY_US) == 1
 
 
-def test_pictures_without_a_board_and_of_aborted_boards_go(filled: ServeConfig, database: Database) -> None:
+def test_pictures_without_a_board_and_of_aborted_boards_go(filled, database):
     pictures = Pictures(filled.pictures)
     with database.writing() as connection:
         board = board_rows.of_key(connection, "k1")
@@ -359,11 +344,11 @@ def test_pictures_without_a_board_and_of_aborted_boards_go(filled: ServeConfig, 
     assert not pictures.path(view.file).exists()
 
 
-def strays(database: Database, pictures: Pictures, moment_us: int) -> int:
+def strays(database, pictures, moment_us):
     return sum(remove_strays(database, pictures, part, moment_us) for part in range(PARTS))
 
 
-def test_what_a_crash_left_without_a_row_goes(filled: ServeConfig, database: Database) -> None:
+def test_what_a_crash_left_without_a_row_goes(filled, database):
     pictures = Pictures(filled.pictures)
     receiving = pictures.receive()
     receiving.write(LIGHT)

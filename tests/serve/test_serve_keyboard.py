@@ -2,13 +2,11 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from serve_rows import NOON, decided, decision, ng, the
-from serving import Served, hand_in
+from serving import hand_in
 from sqlalchemy import update
 from test_serve_cfx import answer
 from tiny_line import TINY
@@ -25,7 +23,7 @@ pytestmark = pytest.mark.slow
 CALLS = 50
 
 
-def signed_in(served: Served, browser: Any, role: Role, path: str) -> Any:
+def signed_in(served, browser, role, path):
     """Return a page of somebody who signed in with the keyboard."""
     key = keys.generate()
     served.database.write(keys.add, f"a new {role.value}", role, key, now_us=now_us())
@@ -36,7 +34,7 @@ def signed_in(served: Served, browser: Any, role: Role, path: str) -> Any:
     return page
 
 
-def test_one_key_shows_the_whole_board_and_the_part_again(served: Served, browser: Any, tmp_path: Path) -> None:
+def test_one_key_shows_the_whole_board_and_the_part_again(served, browser, tmp_path):
     with_call(served, found(tmp_path / "board.png"), "P2", "B")
     page = signed_in(served, browser, Role.OPERATOR, "/verify")
     page.wait_for_selector("#call:not([hidden])")
@@ -69,14 +67,12 @@ def test_one_key_shows_the_whole_board_and_the_part_again(served: Served, browse
     eventually(lambda: words_of(served, 1) == [Outcome.CONFIRMED])
 
 
-def test_pictures_are_looked_at_closer_one_by_one_and_with_more_contrast(
-    served: Served, browser: Any, tmp_path: Path
-) -> None:
+def test_pictures_are_looked_at_closer_one_by_one_and_with_more_contrast(served, browser, tmp_path):
     with_call(served, found(tmp_path / "board.png"), "P2", "B")
     page = signed_in(served, browser, Role.OPERATOR, "/verify")
     page.wait_for_selector(".pic .frame", state="attached")
 
-    def style(name: str) -> float:
+    def style(name):
         return float(page.evaluate(f"getComputedStyle(document.getElementById('verify')).getPropertyValue('--{name}')"))
 
     eventually(lambda: style("zoom") == 1)
@@ -102,12 +98,12 @@ def test_pictures_are_looked_at_closer_one_by_one_and_with_more_contrast(
     page.wait_for_selector("#queue-empty:not([hidden])")
 
 
-def looks_at(page: Any, name: str) -> bool:
+def looks_at(page, name):
     """Whether the place of a picture is on the page, with the picture or without."""
     return bool(page.is_visible(f".clip:has(#{name})"))
 
 
-def test_placements_are_looked_at_and_confirmed(served: Served, browser: Any, tmp_path: Path) -> None:
+def test_placements_are_looked_at_and_confirmed(served, browser, tmp_path):
     board, blank = tmp_path / "board.png", tmp_path / "blank.png"
     board.write_bytes(png(BOARD))
     blank.write_bytes(png(np.full_like(BOARD, 200)))
@@ -115,7 +111,7 @@ def test_placements_are_looked_at_and_confirmed(served: Served, browser: Any, tm
         content = {"rules": TINY, "whole": WHOLE, "within_s": None, "terminations": {}, "parts": {}}
         staged = recipe_versions.add(connection, "new", content, by="ann", now_us=now_us())
     page = signed_in(served, browser, Role.ENGINEER, "/recipes/new/1")
-    errors: list[str] = []
+    errors = []
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.wait_for_selector("#board-picture")
     page.set_input_files("#board-picture", blank)
@@ -132,13 +128,13 @@ def test_placements_are_looked_at_and_confirmed(served: Served, browser: Any, tm
     assert not errors
 
 
-def holding(served: Served, **settings: object) -> None:
+def holding(served, **settings):
     """Give this gate other settings of the verify page."""
     verify = VerifySection.model_validate(settings)
     served.gate.config = served.gate.config.model_copy(update={"verify": verify})
 
 
-def with_pictures(served: Served, calls: int) -> None:
+def with_pictures(served, calls):
     """Decide boards SN0, SN1, ... with a call each, R0, R1, ..., and its picture."""
     for number in range(calls):
         answer = hand_in(served.feeder, f"k{number}", {f"R{number}": "A"}, serial=f"SN{number}")
@@ -148,12 +144,12 @@ def with_pictures(served: Served, calls: int) -> None:
             board_rows.decide(connection, decision(board, call, at_us=NOON, fine=[]))
 
 
-def wait_drawn(page: Any, refdes: str) -> None:
+def wait_drawn(page, refdes):
     page.wait_for_selector(f"#refdes:text-is('{refdes}')")
     page.wait_for_selector("[data-outcome='false call'][aria-disabled='false']")
 
 
-def verifying(served: Served, browser: Any, calls: int, **settings: object) -> Any:
+def verifying(served, browser, calls, **settings):
     """Return the page of an operator who has so many calls to answer, once the first is drawn."""
     holding(served, **settings)
     with_pictures(served, calls)
@@ -162,18 +158,16 @@ def verifying(served: Served, browser: Any, calls: int, **settings: object) -> A
     return page
 
 
-def words_of(served: Served, id: int) -> list[Outcome]:
+def words_of(served, id):
     return [word.outcome for word in served.database.read(verifications.of_calls, [id])]
 
 
-def test_fifty_calls_are_verified_by_keyboard_and_nothing_is_loaded_from_elsewhere(
-    served: Served, browser: Any
-) -> None:
+def test_fifty_calls_are_verified_by_keyboard_and_nothing_is_loaded_from_elsewhere(served, browser):
     holding(served, answers_hold_s=30)
     with_pictures(served, CALLS)
     page = signed_in(served, browser, Role.OPERATOR, "/verify")
-    asked: list[str] = []
-    errors: list[str] = []
+    asked = []
+    errors = []
     page.on("request", lambda request: asked.append(request.url))
     page.on("pageerror", lambda error: errors.append(str(error)))
     presses = {"1": Outcome.FALSE_CALL, "2": Outcome.CONFIRMED, "3": Outcome.ACCEPTED}
@@ -194,7 +188,7 @@ def test_fifty_calls_are_verified_by_keyboard_and_nothing_is_loaded_from_elsewhe
     assert not errors
 
 
-def test_an_answer_is_sent_when_its_time_is_over_and_can_still_be_corrected(served: Served, browser: Any) -> None:
+def test_an_answer_is_sent_when_its_time_is_over_and_can_still_be_corrected(served, browser):
     page = verifying(served, browser, 1, answers_hold_s=1)
     page.keyboard.press("2")
     page.wait_for_selector("#held li:has-text('Defect')")
@@ -206,7 +200,7 @@ def test_an_answer_is_sent_when_its_time_is_over_and_can_still_be_corrected(serv
     eventually(lambda: words_of(served, 1) == [Outcome.CONFIRMED, Outcome.FALSE_CALL])
 
 
-def test_each_of_the_last_answers_can_be_taken_back(served: Served, browser: Any) -> None:
+def test_each_of_the_last_answers_can_be_taken_back(served, browser):
     holding(served, answers_hold_s=30)
     with_pictures(served, 3)
     page = signed_in(served, browser, Role.OPERATOR, "/verify")
@@ -222,7 +216,7 @@ def test_each_of_the_last_answers_can_be_taken_back(served: Served, browser: Any
     assert [words_of(served, id) for id in (1, 2, 3)] == [[Outcome.FALSE_CALL], [], [Outcome.FALSE_CALL]]
 
 
-def test_what_was_typed_outlives_the_session_an_undo_and_a_scan(served: Served, browser: Any) -> None:
+def test_what_was_typed_outlives_the_session_an_undo_and_a_scan(served, browser):
     page = verifying(served, browser, 1, answers_hold_s=30)
     page.keyboard.press("n")
     page.wait_for_selector("#new-label:focus")
@@ -259,7 +253,7 @@ def test_what_was_typed_outlives_the_session_an_undo_and_a_scan(served: Served, 
     assert (word.label, word.note) == ("lifted", "pin 3")
 
 
-def test_what_was_typed_goes_when_its_person_signs_out_or_another_signs_in(served: Served, browser: Any) -> None:
+def test_what_was_typed_goes_when_its_person_signs_out_or_another_signs_in(served, browser):
     page = verifying(served, browser, 1)
     page.keyboard.press("n")
     page.fill("#note", "pin 3")
@@ -275,7 +269,7 @@ def test_what_was_typed_goes_when_its_person_signs_out_or_another_signs_in(serve
     assert page.evaluate("sessionStorage.typed ?? null") is None
 
 
-def test_a_choice_of_figures_is_shown_with_these_figures_alone(served: Served, browser: Any) -> None:
+def test_a_choice_of_figures_is_shown_with_these_figures_alone(served, browser):
     page = verifying(served, browser, 1)
     page.goto(f"{served.address}/statistics")
     by = page.locator("[name=by]")
@@ -289,7 +283,7 @@ def test_a_choice_of_figures_is_shown_with_these_figures_alone(served: Served, b
 @pytest.mark.parametrize(
     ("code", "gap_ms", "end"), [("470110230", 10, ""), ("SN0", 60, "Enter"), ("k0-0231", 20, "Tab")]
 )
-def test_a_scan_answers_no_call(served: Served, browser: Any, code: str, gap_ms: int, end: str) -> None:
+def test_a_scan_answers_no_call(served, browser, code, gap_ms, end):
     holding(served, answers_hold_s=0)
     with_pictures(served, 2)
     page = signed_in(served, browser, Role.OPERATOR, "/")
@@ -336,9 +330,7 @@ SCAN = """([keys, field]) => {
 
 @pytest.mark.parametrize("field", ["", "#note", "#scan"])
 @pytest.mark.parametrize("keys", AS_TYPED.values(), ids=AS_TYPED)
-def test_a_scan_finds_its_board_whatever_keyboard_is_set_and_wherever_the_cursor_stands(
-    served: Served, browser: Any, keys: str, field: str
-) -> None:
+def test_a_scan_finds_its_board_whatever_keyboard_is_set_and_wherever_the_cursor_stands(served, browser, keys, field):
     with_pictures(served, 1)
     page = signed_in(served, browser, Role.OPERATOR, "/boards" if field == "#scan" else "/verify")
     page.wait_for_selector(field or "#call:not([hidden])", state="attached")
@@ -353,7 +345,7 @@ def test_a_scan_finds_its_board_whatever_keyboard_is_set_and_wherever_the_cursor
     assert words_of(served, 1) == []
 
 
-def test_a_scan_of_no_board_stays_in_the_field_where_it_was_made(served: Served, browser: Any) -> None:
+def test_a_scan_of_no_board_stays_in_the_field_where_it_was_made(served, browser):
     with_pictures(served, 1)
     page = signed_in(served, browser, Role.OPERATOR, "/verify")
     wait_drawn(page, "R0")
@@ -362,7 +354,7 @@ def test_a_scan_of_no_board_stays_in_the_field_where_it_was_made(served: Served,
     assert page.input_value("#note") == "ss11"
 
 
-def test_escape_leaves_the_search_field_so_that_menu_keys_work(served: Served, browser: Any) -> None:
+def test_escape_leaves_the_search_field_so_that_menu_keys_work(served, browser):
     page = signed_in(served, browser, Role.OPERATOR, "/boards")
     page.wait_for_function("document.activeElement.id === 'scan'")
     page.keyboard.press("Escape")
@@ -370,7 +362,7 @@ def test_escape_leaves_the_search_field_so_that_menu_keys_work(served: Served, b
     page.wait_for_url("**/faults")
 
 
-def test_a_digit_of_a_french_keyboard_answers(served: Served, browser: Any) -> None:
+def test_a_digit_of_a_french_keyboard_answers(served, browser):
     holding(served, answers_hold_s=0)
     with_pictures(served, 1)
     page = signed_in(served, browser, Role.OPERATOR, "/verify")
@@ -379,7 +371,7 @@ def test_a_digit_of_a_french_keyboard_answers(served: Served, browser: Any) -> N
     eventually(lambda: words_of(served, 1) == [Outcome.CONFIRMED])
 
 
-def test_keys_of_answers_are_remapped_or_switched_off(served: Served, browser: Any) -> None:
+def test_keys_of_answers_are_remapped_or_switched_off(served, browser):
     page = verifying(served, browser, 2, answers_hold_s=0, keys={"good": "g", "later": 9})
     assert page.inner_text("button[data-outcome='false call'] kbd") == "g"
     page.keyboard.press("9")
@@ -400,9 +392,7 @@ def test_keys_of_answers_are_remapped_or_switched_off(served: Served, browser: A
 
 
 @pytest.mark.parametrize("lost", ["picture", "reference"])
-def test_a_part_whose_pictures_were_not_drawn_is_not_good(
-    served: Served, browser: Any, lost: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_whose_pictures_were_not_drawn_is_not_good(served, browser, lost, monkeypatch):
     holding(served, answers_hold_s=0)
     if lost == "reference":
         monkeypatch.setattr(board_rows, "good_picture", lambda *_: ("of another board", None))
@@ -423,13 +413,13 @@ def test_a_part_whose_pictures_were_not_drawn_is_not_good(
     assert words_of(served, 1) == [Outcome.CONFIRMED]
 
 
-def test_a_key_that_was_pressed_before_the_pictures_came_is_no_answer(served: Served, browser: Any) -> None:
+def test_a_key_that_was_pressed_before_the_pictures_came_is_no_answer(served, browser):
     holding(served, answers_hold_s=0)
     with_pictures(served, 1)
     page = signed_in(served, browser, Role.OPERATOR, "/")
     page.wait_for_selector("#live")
     page.clock.install()
-    waiting: list[Any] = []
+    waiting = []
     page.route("**/api/v1/calls/*/picture", lambda route: waiting.extend([route]))
     page.goto(f"{served.address}/verify")
     page.wait_for_selector("#unseen:has-text('not drawn yet')")
@@ -448,9 +438,7 @@ def test_a_key_that_was_pressed_before_the_pictures_came_is_no_answer(served: Se
     assert words_of(served, 1) == [Outcome.FALSE_CALL]
 
 
-def test_of_all_tabs_that_are_seen_one_has_a_stream_of_events_and_a_refresh_keeps_the_focus(
-    served: Served, browser: Any
-) -> None:
+def test_of_all_tabs_that_are_seen_one_has_a_stream_of_events_and_a_refresh_keeps_the_focus(served, browser):
     with_pictures(served, 2)
     context = browser.new_context()
     page = signed_in(served, context, Role.OPERATOR, "/")
@@ -480,7 +468,7 @@ def test_of_all_tabs_that_are_seen_one_has_a_stream_of_events_and_a_refresh_keep
     page.wait_for_function("() => streams.length === 2 && streams[1].readyState === EventSource.OPEN")
 
 
-def test_a_page_without_news_says_since_when_by_the_clock_of_the_place(served: Served, browser: Any) -> None:
+def test_a_page_without_news_says_since_when_by_the_clock_of_the_place(served, browser):
     context = browser.new_context(timezone_id="Asia/Kathmandu")
     context.clock.set_system_time(datetime.now(UTC) + timedelta(hours=3))  # a browser whose clock is wrong
     page = signed_in(served, context, Role.VIEWER, "/")
@@ -496,7 +484,7 @@ def test_a_page_without_news_says_since_when_by_the_clock_of_the_place(served: S
     page.wait_for_selector("#outdated", state="detached")
 
 
-def test_enter_in_a_note_of_the_repair_station_keeps_the_page_and_the_note(served: Served, browser: Any) -> None:
+def test_enter_in_a_note_of_the_repair_station_keeps_the_page_and_the_note(served, browser):
     served.database.write(decided, "k1", ng("R1"))
     answer(served.database, 1, R1=Outcome.CONFIRMED)
     page = signed_in(served, browser, Role.OPERATOR, "/repair/1")

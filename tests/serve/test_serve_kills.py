@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -11,7 +10,6 @@ import pytest
 from killed import (
     GATE_POINTS,
     KILLED,
-    Decided,
     Feeder,
     add_feeder,
     check_one_decision_each,
@@ -36,7 +34,7 @@ from coe.core import Verdict
 from coe.serve.clock import DAY_US, now_us
 from coe.serve.database import audit, board_rows, call_rows, event_log, row_types, verifications, views
 from coe.serve.database.connecting import Database
-from coe.serve.database.tables import Board, NewVerification, Recipe, Verification
+from coe.serve.database.tables import Board, NewVerification, Verification
 from coe.serve.enums import UNDECIDED, Outcome
 from coe.serve.failpoints import Failpoint
 from coe.serve.picture_folder import PARTS, Pictures
@@ -47,21 +45,19 @@ LINE_POINTS = (Failpoint.BOARD_BEGUN, Failpoint.SUBMITTED, Failpoint.FOUND, Fail
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> ServeConfig:
+def config(tmp_path):
     return config_of(tmp_path / "service")
 
 
 @pytest.fixture
-def database(config: ServeConfig, sqlite_template: Path) -> Iterator[Database]:
+def database(config, sqlite_template):
     found = new_database(config, sqlite_template)
     yield found
     found.close()
 
 
 @pytest.mark.slow
-def test_a_line_that_is_killed_decides_as_one_that_is_not(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
+def test_a_line_that_is_killed_decides_as_one_that_is_not(config, database, tiny):
     recipe, expected = activated(database, TINY), {}
     for number, point in enumerate(LINE_POINTS):
         for name, pictures in (("light", (LIGHT, LIGHT)), ("dark", (LIGHT, DARK))):
@@ -73,9 +69,7 @@ def test_a_line_that_is_killed_decides_as_one_that_is_not(
     assert decisions(database) == expected
 
 
-def test_a_kill_during_an_amendment_leaves_the_decision(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
+def test_a_kill_during_an_amendment_leaves_the_decision(config, database, tiny):
     recipe = activated(database, TINY)
     board = accept(config, database, recipe.id, {"R1": DARK}, within_s=500)
     assert status_of(start(decide_late, config, tiny, Failpoint.AMENDED)) == KILLED
@@ -85,7 +79,7 @@ def test_a_kill_during_an_amendment_leaves_the_decision(
     assert (found.verdict, found.late, found.revision) == (Verdict.REVIEW, True, 0)
 
 
-def check_pictures(config: ServeConfig, database: Database) -> None:
+def check_pictures(config, database):
     """Check that each picture of each board is on the disk, and that nothing else stays there."""
     pictures = Pictures(config.pictures)
     with database.reading() as connection:
@@ -99,9 +93,7 @@ def check_pictures(config: ServeConfig, database: Database) -> None:
         assert left == files_of_views(connection)
 
 
-def test_what_a_killed_gate_has_accepted_is_on_the_disk_and_nothing_else_is(
-    tmp_path: Path, sqlite_template: Path
-) -> None:
+def test_what_a_killed_gate_has_accepted_is_on_the_disk_and_nothing_else_is(tmp_path, sqlite_template):
     """A gate is killed at each point, and the next gate goes on with the same board."""
     config = config_of(tmp_path / "service", listen={"port": free_port()})
     database = new_database(config, sqlite_template)
@@ -146,11 +138,11 @@ class Service:
     handed_in: list[tuple[str, dict[str, bytes] | None]] = field(default_factory=list)
     answered: dict[int, Verification] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        self.parts: Recipe = activated(self.database, TINY)
-        self.whole: Recipe = activated(self.database, TINY, "whole", whole=WHOLE)
+    def __post_init__(self):
+        self.parts = activated(self.database, TINY)
+        self.whole = activated(self.database, TINY, "whole", whole=WHOLE)
 
-    def accept(self, key: str, pictures: dict[str, bytes] | None) -> None:
+    def accept(self, key, pictures):
         """Accept a board with pictures of its parts, or a whole board."""
         self.handed_in.append((key, pictures))
         if pictures is None:
@@ -159,7 +151,7 @@ class Service:
         else:
             accept(self.config, self.database, self.parts.id, pictures, key=key)
 
-    def kill_line(self, names: Sequence[str], chance: Random) -> int:
+    def kill_line(self, names, chance):
         """Kill the line at each point, with new boards before each kill; return how many kills that were."""
         for number, point in enumerate(chance.sample(WHOLE_LINE_POINTS, len(WHOLE_LINE_POINTS)), 1):
             for name in names:
@@ -171,7 +163,7 @@ class Service:
                 assert run_line(self.config, self.tiny) == 0
         return len(WHOLE_LINE_POINTS)
 
-    def kill_gate(self, key: str, api_key: str, chance: Random) -> int:
+    def kill_gate(self, key, api_key, chance):
         """Kill the gate at each point while a board is handed in; return how many kills that were."""
         pictures = chosen(chance)
         self.handed_in.append((key, pictures))
@@ -184,7 +176,7 @@ class Service:
         self.tidy()
         return len(GATE_POINTS)
 
-    def kill_others(self, key: str, chance: Random) -> int:
+    def kill_others(self, key, chance):
         """Kill the line while it amends a late board, and the bridge; return how many kills that were."""
         accept(self.config, self.database, self.parts.id, {"R1": DARK}, key=key, within_s=500)
         assert status_of(start(decide_late, self.config, self.tiny, Failpoint.AMENDED)) == KILLED
@@ -192,7 +184,7 @@ class Service:
         assert status_of(start(tell_file, self.config, self.told, chance.randint(1, 9))) == KILLED
         return len(OTHERS)
 
-    def tidy(self) -> None:
+    def tidy(self):
         """Remove what may go; the pictures of undecided boards and of open calls stay."""
         pictures, keep = Pictures(self.config.pictures), Retention(ok_days=0, review_days=0, ng_days=0, orphan_days=1)
         sweep(self.database, pictures, keep, now_us() + DAY_US // 2)
@@ -204,7 +196,7 @@ class Service:
                     for view in views.of_board(connection, board.key):
                         assert pictures.path(view.file).stat().st_size == view.size_bytes
 
-    def answer(self, chance: Random) -> None:
+    def answer(self, chance):
         """Answer some calls, and correct an earlier answer."""
         with self.database.writing() as connection:
             for call in chance.sample(found := call_rows.open_calls(connection), len(found) // 2):
@@ -213,12 +205,12 @@ class Service:
                 self.answered[given.id] = given
 
 
-def chosen(chance: Random) -> dict[str, bytes]:
+def chosen(chance):
     """Return three pictures, light or dark, no two of them the same."""
     return {f"R{number}": grey(chance.choice([200, 200, 20]) + number) for number in range(3)}
 
 
-def undisturbed(folder: Path, template: Path, tiny: tuple[Path, Path], service: Service) -> Decided:
+def undisturbed(folder, template, tiny, service):
     """Return the decisions of a service with the same boards that nobody kills."""
     config = config_of(folder)
     calm = Service(config, new_database(config, template), tiny, folder / "told")
@@ -230,7 +222,7 @@ def undisturbed(folder: Path, template: Path, tiny: tuple[Path, Path], service: 
     return decided
 
 
-def check_told(service: Service) -> None:
+def check_told(service):
     """Check that the other machine was told each event, for the first time in order, and always with the same id."""
     told = [tuple(json.loads(line)) for line in service.told.read_text(encoding="utf-8").splitlines()]
     with service.database.reading() as connection:
@@ -240,7 +232,7 @@ def check_told(service: Service) -> None:
 
 @pytest.mark.stress
 @pytest.mark.timeout(3600)
-def test_two_hundred_kills_break_no_guarantee(tmp_path: Path, sqlite_template: Path, tiny: tuple[Path, Path]) -> None:
+def test_two_hundred_kills_break_no_guarantee(tmp_path, sqlite_template, tiny):
     config, chance = config_of(tmp_path / "service", listen={"port": free_port()}), Random(7)
     database = new_database(config, sqlite_template)
     database.write(event_log.register_sinks, ["plant"], now_us())

@@ -1,14 +1,10 @@
 """Pages do not grow with the history: no query of theirs reads all boards, calls, events or entries of the audit."""
 
-from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 from serve_rows import decision
-from serving import Served
 from sqlalchemy import event, text
-from sqlalchemy.engine import Engine
 
 from coe.board.parts_list import Side
 from coe.core import Verdict
@@ -40,17 +36,17 @@ OF_A_TIME = ("/statistics", "/experts", "/api/v1/stats/")
 ALSO = (*PAGES, *SEARCHES, "/statistics?hours=168&recipe=tiny")
 
 
-def fill(served: Served, boards: int, end_us: int) -> None:
+def fill(served, boards, end_us):
     (recipe,) = served.database.read(recipe_versions.all_active)
     past_boards.fill(served.database, recipe.id, ["A", "B", "C"], boards, end_us)
 
 
 @contextmanager
-def statements(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
+def statements(engine):
     """Collect all statements with their parameters."""
-    seen: list[tuple[str, Any]] = []
+    seen = []
 
-    def see(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool) -> None:
+    def see(connection, cursor, statement, parameters, context, executemany):
         if statement.startswith(("SELECT", "UPDATE", "DELETE")) and not executemany:
             seen.append((statement, parameters))
 
@@ -59,14 +55,14 @@ def statements(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
     event.remove(engine, "before_cursor_execute", see)
 
 
-def scans(plan: Sequence[str], statement: str) -> list[str]:
+def scans(plan, statement):
     """Return the steps that read a whole table; a look at its newest or oldest rows ends at its limit."""
     ends_early = "LIMIT" in statement and not any("TEMP B-TREE FOR ORDER BY" in step for step in plan)
     found = [step for step in plan if any(step.split()[:2] == ["SCAN", table] for table in GROWING)]
     return [] if ends_early else found
 
 
-def test_no_page_and_no_sweep_reads_a_whole_table(served: Served) -> None:
+def test_no_page_and_no_sweep_reads_a_whole_table(served):
     fill(served, 60, now_us())
     with statements(served.database.engine) as seen:
         for path in ALSO:
@@ -82,7 +78,7 @@ def test_no_page_and_no_sweep_reads_a_whole_table(served: Served) -> None:
             assert not scans(plan, statement), (statement, plan)
 
 
-def test_a_board_and_an_escape_are_found_by_their_serials_alone(served: Served) -> None:
+def test_a_board_and_an_escape_are_found_by_their_serials_alone(served):
     fill(served, 60, now_us())
     with served.database.writing() as connection, statements(served.database.engine) as seen:
         (recipe,) = recipe_versions.all_active(connection)
@@ -95,7 +91,7 @@ def test_a_board_and_an_escape_are_found_by_their_serials_alone(served: Served) 
             assert not any("ix_board_recipe_id" in step for step in plan), (statement, plan)
 
 
-def test_the_page_of_recipes_asks_no_more_for_a_recipe_of_many_versions(served: Served) -> None:
+def test_the_page_of_recipes_asks_no_more_for_a_recipe_of_many_versions(served):
     numbers = []
     for number in range(3):
         served.database.write(recipe_versions.add, "whole", {"whole": {}, "n": number}, by="ann", now_us=now_us())
@@ -105,7 +101,7 @@ def test_the_page_of_recipes_asks_no_more_for_a_recipe_of_many_versions(served: 
     assert len({*numbers}) == 1
 
 
-def multiply(served: Served, times: int) -> None:
+def multiply(served, times):
     """Copy all boards with all that belongs to them, into the same hours, until there are so many times as many."""
     shifted, renamed = ("id", "board_id", "call_id", "verification_id"), ("key", "board_key", "file", "uuid", "hash")
     with served.database.writing() as connection:
@@ -124,7 +120,7 @@ def multiply(served: Served, times: int) -> None:
 
 
 @pytest.mark.slow
-def test_what_pages_read_does_not_grow_with_the_history(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_pages_read_does_not_grow_with_the_history(served, monkeypatch):
     """With 2,000 and with 100,000 boards before this shift; figures of a time read the boards of that time."""
     monkeypatch.setattr(past_boards, "HOURS", 160)
     fill(served, 2_000, hour_of(now_us()) - 8 * HOUR_US)
@@ -139,16 +135,16 @@ def test_what_pages_read_does_not_grow_with_the_history(served: Served, monkeypa
     assert not grown
 
 
-def steps_of(served: Served, path: str) -> int:
+def steps_of(served, path):
     """Return how many instructions SQLite executes for a page."""
     steps = 0
 
-    def step() -> int:
+    def step():
         nonlocal steps
         steps += STEP
         return 0
 
-    def count(connection: Any, record: object, proxy: object) -> None:
+    def count(connection, record, proxy):
         connection.set_progress_handler(step, STEP)
 
     event.listen(served.database.engine, "checkout", count)

@@ -4,9 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from pathlib import Path
 
 import paho.mqtt.publish
 import pytest
@@ -20,11 +17,10 @@ from waiting import eventually
 from coe.serve.bridge.mqtt import MqttConnection, MqttSettings
 from coe.serve.bridge.sinks import Message, Origin, SinkFailed, Tls, sinks_of
 from coe.serve.database import event_log
-from coe.serve.database.connecting import Database
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Mosquitto]:
+def broker(tmp_path):
     broker = Mosquitto(tmp_path)
     broker.start()
     yield broker
@@ -34,20 +30,18 @@ def broker(tmp_path: Path) -> Iterator[Mosquitto]:
 pytestmark = pytest.mark.usefixtures("hasty")
 
 
-def sink_to(port: int, topic: str = "coe/a", **more: object) -> MqttConnection:
+def sink_to(port, topic="coe/a", **more):
     settings = {"host": "127.0.0.1", "port": port, "topic": topic, **more}
     return MqttConnection(MqttSettings.model_validate(settings), Origin("c1"))
 
 
-def plant_told(database: Database, folder: Path, **sink: object) -> AbstractContextManager[None]:
+def plant_told(database, folder, **sink):
     """Run a bridge with one MQTT sink, `plant`, until the block ends."""
     config = config_of(folder, sinks={"mqtt": {"plant": {"host": "localhost", **sink}}})
     return bridged(database, sinks_of(config.station, config.sinks))
 
 
-def test_events_and_the_retained_state_have_their_topics(
-    sqlite_database: Database, broker: Mosquitto, tmp_path: Path
-) -> None:
+def test_events_and_the_retained_state_have_their_topics(sqlite_database, broker, tmp_path):
     with hearing(broker.port) as hearer:
         with plant_told(sqlite_database, tmp_path, port=broker.port):
             append(sqlite_database, 7)
@@ -63,9 +57,7 @@ def test_events_and_the_retained_state_have_their_topics(
         eventually(lambda: hearer.bodies("coe/test/state")[-1] == {"online": False})
 
 
-def test_messages_of_ipc_cfx_have_their_topics_too(
-    sqlite_database: Database, broker: Mosquitto, tmp_path: Path
-) -> None:
+def test_messages_of_ipc_cfx_have_their_topics_too(sqlite_database, broker, tmp_path):
     with (
         hearing(broker.port, "line-1/CFX/#") as hearer,
         plant_told(sqlite_database, tmp_path, port=broker.port, topic="line-1", format="cfx"),
@@ -88,7 +80,7 @@ def test_messages_of_ipc_cfx_have_their_topics_too(
     assert (beat["Source"], beat["MessageBody"]["HeartbeatFrequency"]) == ("test", "00:01:00")
 
 
-def test_a_station_that_is_cut_off_is_not_online_by_the_brokers_word(broker: Mosquitto) -> None:
+def test_a_station_that_is_cut_off_is_not_online_by_the_brokers_word(broker):
     sink = sink_to(broker.port)
     other = sink_to(broker.port, "coe/b")
     with hearing(broker.port, "coe/a/state") as hearer:
@@ -103,10 +95,8 @@ def test_a_station_that_is_cut_off_is_not_online_by_the_brokers_word(broker: Mos
     other.close()
 
 
-def test_a_broker_that_restarts_in_mid_stream_loses_nothing(
-    sqlite_database: Database, broker: Mosquitto, tmp_path: Path
-) -> None:
-    def heard() -> list[int]:
+def test_a_broker_that_restarts_in_mid_stream_loses_nothing(sqlite_database, broker, tmp_path):
+    def heard():
         return [message["body"]["n"] for message in hearer.bodies("coe/test/recipe/staged")]
 
     with hearing(broker.port) as hearer, plant_told(sqlite_database, tmp_path, port=broker.port):
@@ -138,9 +128,7 @@ failpoints.hook = die
 """
 
 
-def test_a_bridge_that_is_killed_repeats_what_it_had_not_noted_with_the_same_ids(
-    sqlite_database: Database, broker: Mosquitto, tmp_path: Path
-) -> None:
+def test_a_bridge_that_is_killed_repeats_what_it_had_not_noted_with_the_same_ids(sqlite_database, broker, tmp_path):
     file = tmp_path / "serve.yaml"
     file.write_text(f"station: test\ndata: .\nsinks: {{mqtt: {{plant: {{host: localhost, port: {broker.port}}}}}}}\n")
     sqlite_database.write(event_log.register_sinks, ["plant"], NOON)
@@ -157,7 +145,7 @@ def test_a_bridge_that_is_killed_repeats_what_it_had_not_noted_with_the_same_ids
     assert len({message["id"] for message in heard}) == 5
 
 
-def test_a_wrong_password_is_said_and_never_shown(tmp_path: Path) -> None:
+def test_a_wrong_password_is_said_and_never_shown(tmp_path):
     (tmp_path / "users").write_text("ann:$7$101$aaaa$bbbb\n")
     broker = Mosquitto(tmp_path, "allow_anonymous false", f"password_file {tmp_path}/users")
     broker.start()
@@ -170,7 +158,7 @@ def test_a_wrong_password_is_said_and_never_shown(tmp_path: Path) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_broker_that_is_not_there_is_named() -> None:
+def test_a_broker_that_is_not_there_is_named():
     port = free_port()
     sink = sink_to(port)
     with pytest.raises(SinkFailed, match=f"127.0.0.1:{port}"):
@@ -179,12 +167,12 @@ def test_a_broker_that_is_not_there_is_named() -> None:
 
 
 @pytest.fixture
-def plant(tmp_path: Path) -> Authority:
+def plant(tmp_path):
     return Authority(tmp_path, "plant")
 
 
 @pytest.fixture
-def encrypted(tmp_path: Path, plant: Authority) -> Iterator[tuple[Mosquitto, int]]:
+def encrypted(tmp_path, plant):
     """A broker that asks for certificates, and its port for clients without."""
     certificate, private = plant.certificate("broker")
     open_port = free_port()
@@ -203,8 +191,8 @@ def encrypted(tmp_path: Path, plant: Authority) -> Iterator[tuple[Mosquitto, int
 
 
 def test_a_broker_is_told_over_tls_with_certificates_of_the_plants_own_authority(
-    sqlite_database: Database, encrypted: tuple[Mosquitto, int], plant: Authority, tmp_path: Path
-) -> None:
+    sqlite_database, encrypted, plant, tmp_path
+):
     broker, open_port = encrypted
     certificate, private = plant.certificate("station")
     tls = {"ca": str(plant.path), "certificate": str(certificate), "private_key": str(private)}
@@ -216,13 +204,13 @@ def test_a_broker_is_told_over_tls_with_certificates_of_the_plants_own_authority
 # paho leaves the socket of a handshake that failed to the garbage collector.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_broker_of_another_authority_or_name_and_a_station_without_certificate_are_refused(
-    encrypted: tuple[Mosquitto, int], plant: Authority, tmp_path: Path
-) -> None:
+    encrypted, plant, tmp_path
+):
     broker, _ = encrypted
     certificate, private = plant.certificate("station")
     stranger = Authority(tmp_path, "stranger")
 
-    def refusal(host: str, tls: Tls) -> str:
+    def refusal(host, tls):
         sink = MqttSettings(host=host, port=broker.port, tls=tls).connection(Origin("c1"))
         with pytest.raises(SinkFailed) as caught:
             sink.connect()

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 from quick_line import QuickDevice
 from serve_rows import NOON, decided, decision, late, ng, the
-from serving import Served, config_of, hand_in, png, serving
+from serving import config_of, hand_in, png, serving
 from stations import deciding, quick_opener
 from waiting import eventually
 
@@ -26,9 +26,7 @@ from coe.serve.service_config import ServeConfig
 FOLDER = Path(__file__).parents[2] / "docs" / "operations"
 
 
-def test_a_restored_backup_shows_boards_and_pictures_and_decides_what_was_waiting(
-    served: Served, tmp_path: Path, tiny: tuple[Path, Path]
-) -> None:
+def test_a_restored_backup_shows_boards_and_pictures_and_decides_what_was_waiting(served, tmp_path, tiny):
     hand_in(served.feeder, "decided", {"R1": "C", "R2": "C"})
     with served.database.writing() as connection:
         board = the(board_rows.of_key(connection, "decided"))
@@ -63,16 +61,16 @@ def test_a_restored_backup_shows_boards_and_pictures_and_decides_what_was_waitin
     database.close()
 
 
-def rows_of(service: Served, *ids: int) -> list[dict[str, object]]:
+def rows_of(service, *ids):
     return [service.operator.get(f"/api/v1/boards/{id}").json() for id in ids]
 
 
-def kinds_of(service: Served, id: int) -> list[EventKind]:
+def kinds_of(service, id):
     with service.database.reading() as connection:
         return [event.kind for event in event_log.after(connection, 0, board_id=id)]
 
 
-def test_systemd_and_compose_wait_as_long_as_each_process_needs() -> None:
+def test_systemd_and_compose_wait_as_long_as_each_process_needs():
     config = ServeConfig(station="a")
     compose = yaml.safe_load((FOLDER / "compose.yaml").read_text(encoding="utf-8"))["services"]
     for name, most_s in (("web", 2 * processes.GRACE_S), ("worker", config.drain_s + processes.GRACE_S)):
@@ -88,7 +86,7 @@ def test_systemd_and_compose_wait_as_long_as_each_process_needs() -> None:
     assert float(unit["WatchdogSec"]) >= processes.STARTS_FOR * config.line.hangs_after_s
 
 
-def test_the_container_is_made_of_what_the_guide_makes() -> None:
+def test_the_container_is_made_of_what_the_guide_makes():
     text = (FOLDER / "Containerfile").read_text(encoding="utf-8")
     guide = (FOLDER.parent / "operations.md").read_text(encoding="utf-8")
     assert "cp requirements.lock wheelhouse/" in guide
@@ -106,13 +104,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 NAME = re.compile(r"\bcoe_[a-z_]+\b")
 
 
-def exported(served: Served) -> set[str]:
+def exported(served):
     answer = served.operator.get("/metrics")
     assert answer.status_code == 200
     return set(re.findall(r"^# HELP (coe_\w+)", answer.text, re.MULTILINE))
 
 
-def test_every_metric_of_the_dashboard_is_exported_and_every_exported_one_is_shown(served: Served) -> None:
+def test_every_metric_of_the_dashboard_is_exported_and_every_exported_one_is_shown(served):
     board = json.loads((DOCS / "grafana" / "coe.json").read_text(encoding="utf-8"))
     queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     queries += [variable.get("definition", "") for variable in board["templating"]["list"]]
@@ -120,9 +118,9 @@ def test_every_metric_of_the_dashboard_is_exported_and_every_exported_one_is_sho
     assert named == exported(served)
 
 
-def test_panels_do_not_overlap_and_stay_on_the_board() -> None:
+def test_panels_do_not_overlap_and_stay_on_the_board():
     board = json.loads((DOCS / "grafana" / "coe.json").read_text(encoding="utf-8"))
-    cells: set[tuple[int, int]] = set()
+    cells = set()
     for panel in board["panels"]:
         place = panel["gridPos"]
         own = {
@@ -135,14 +133,14 @@ def test_panels_do_not_overlap_and_stay_on_the_board() -> None:
         cells |= own
 
 
-def test_the_guide_lists_the_metrics(served: Served) -> None:
+def test_the_guide_lists_the_metrics(served):
     guide = (DOCS / "integration.md").read_text(encoding="utf-8").partition("### Prometheus and Grafana")[2]
     rows = re.findall(r"^\| `(coe_\w+)", guide.partition("\n## ")[0], re.MULTILINE)
     assert set(rows) == exported(served)
 
 
-def test_no_amendment_makes_a_counter_fall(served: Served) -> None:
-    def counters() -> dict[str, float]:
+def test_no_amendment_makes_a_counter_fall(served):
+    def counters():
         samples = (line.rsplit(" ", 1) for line in served.engineer.get("/metrics").text.splitlines() if line[0] != "#")
         return {name: float(value) for name, value in samples if name.partition("{")[0].endswith("_total")}
 

@@ -12,14 +12,11 @@ from serve_rows import NOON, decided, ng
 from waiting import eventually
 
 from coe.serve.database import event_log
-from coe.serve.database.connecting import Database
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "integration.md"
 
 
-def test_the_example_of_the_docs_is_told_by_its_path_and_by_its_entry_point(
-    sqlite_database: Database, tmp_path: Path
-) -> None:
+def test_the_example_of_the_docs_is_told_by_its_path_and_by_its_entry_point(sqlite_database, tmp_path):
     section = DOCS.read_text(encoding="utf-8").partition("### A sink of your own")[2].partition("\n### ")[0]
     code, config, entry = re.findall(r"```(?:python|yaml|toml)\n(.*?)```", section, re.S)
     theirs = tmp_path / "theirs"

@@ -1,15 +1,13 @@
 """Pages: who may see them, what they load, and that no text of a client becomes markup."""
 
 import re
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-import httpx
 import pytest
 from serve_rows import ng, the
-from serving import Served, hand_in, problem, signed_in
+from serving import hand_in, problem, signed_in
 from sqlalchemy import update
 from tiny_line import TINY
 
@@ -30,7 +28,7 @@ SCRIPT = "<script>alert('x')</script>\"'>"
 PLACES = {"{id:int}": "1", "{name}/{version:int}": "tiny/1", "{draft}": "new", "{step}": "files"}
 
 
-def with_places(path: str) -> str:
+def with_places(path):
     for place, value in PLACES.items():
         path = path.replace(place, value)
     return path
@@ -40,11 +38,11 @@ PATHS = [with_places(one.path) for one in PAGES if one.roles is not None]
 
 
 @pytest.fixture(autouse=True)
-def draft(served: Served) -> None:
+def draft(served):
     assert served.engineer.post("/teach", json={"name": "new"}).status_code == 201
 
 
-def with_hostile_texts(served: Served) -> None:
+def with_hostile_texts(served):
     """Put markup into each text that a client, a recipe or an expert can give."""
     word = SCRIPT
     hand_in(served.feeder, "<b>k1", {"R1": "A", "R2": "A"}, serial=word, panel=word, work_order=word)
@@ -71,12 +69,12 @@ def with_hostile_texts(served: Served) -> None:
 
 
 @pytest.fixture
-def person(served: Served) -> Iterator[httpx.Client]:
+def person(served):
     with closing(signed_in(served, Role.ENGINEER, name=SCRIPT)) as client:
         yield client
 
 
-def test_no_text_becomes_markup_on_any_page(served: Served, person: httpx.Client) -> None:
+def test_no_text_becomes_markup_on_any_page(served, person):
     with_hostile_texts(served)
     seen = ""
     for path in [*PATHS, "/line/part", "/statistics?by=label&recipe=" + SCRIPT, "/login?next=" + SCRIPT]:
@@ -91,7 +89,7 @@ def test_no_text_becomes_markup_on_any_page(served: Served, person: httpx.Client
     assert seen.count("&lt;script&gt;alert") > 10
 
 
-def test_pages_load_nothing_from_elsewhere(served: Served, person: httpx.Client) -> None:
+def test_pages_load_nothing_from_elsewhere(served, person):
     for path in [*PATHS, "/login"]:
         if path == "/boards/1":
             continue
@@ -106,12 +104,12 @@ def test_pages_load_nothing_from_elsewhere(served: Served, person: httpx.Client)
         assert "http" not in answer.text.replace("http://www.w3.org/2000/svg", "")
 
 
-def test_only_files_of_pages_are_served(served: Served) -> None:
+def test_only_files_of_pages_are_served(served):
     for name in ("..%2Fviews.py", "base.j2", "%2Fetc%2Fpasswd", "x"):
         assert served.nobody.get(f"/static/{name}").status_code == 404, name
 
 
-def test_who_is_not_signed_in_is_asked_for_a_key_and_comes_back(served: Served) -> None:
+def test_who_is_not_signed_in_is_asked_for_a_key_and_comes_back(served):
     for path in PATHS:
         answer = served.nobody.get(path)
         assert answer.status_code == 303
@@ -119,14 +117,12 @@ def test_who_is_not_signed_in_is_asked_for_a_key_and_comes_back(served: Served) 
     assert served.nobody.get("/line/part").status_code == 401
 
 
-def test_after_signing_in_nobody_is_sent_elsewhere(served: Served) -> None:
+def test_after_signing_in_nobody_is_sent_elsewhere(served):
     for way in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)"):
         assert 'data-next="/"' in served.nobody.get("/login", params={"next": way}).text
 
 
-def test_a_path_that_leads_nowhere_is_a_page_for_people_and_a_problem_for_programs(
-    served: Served, person: httpx.Client
-) -> None:
+def test_a_path_that_leads_nowhere_is_a_page_for_people_and_a_problem_for_programs(served, person):
     by_person = {"Accept": "text/html,*/*;q=0.8"}
     page = person.get("/nothing/here", headers=by_person)
     assert (page.status_code, page.headers["content-type"].partition(";")[0]) == (404, "text/html")
@@ -136,7 +132,7 @@ def test_a_path_that_leads_nowhere_is_a_page_for_people_and_a_problem_for_progra
         problem(client.get("/api/v1/nothing"), 404, "not-found")
 
 
-def test_every_page_has_one_heading_and_no_column_without_a_word(served: Served, person: httpx.Client) -> None:
+def test_every_page_has_one_heading_and_no_column_without_a_word(served, person):
     with_hostile_texts(served)
     for path in [*PATHS, "/login"]:
         text = person.get(path).text
@@ -148,14 +144,14 @@ def test_every_page_has_one_heading_and_no_column_without_a_word(served: Served,
         assert not re.search(r"<h\d[^>]* role=", text), f"{template.name} has a heading that is none"
 
 
-def test_a_wrong_role_and_a_missing_board_are_pages_too(served: Served, person: httpx.Client) -> None:
+def test_a_wrong_role_and_a_missing_board_are_pages_too(served, person):
     missing = person.get("/boards/77")
     assert (missing.status_code, missing.headers["content-type"].partition(";")[0]) == (404, "text/html")
     with closing(signed_in(served, Role.FEEDER)) as feeder:
         assert feeder.get("/").status_code == 403
 
 
-def test_only_engineers_see_the_audit_and_it_is_verified(served: Served, person: httpx.Client) -> None:
+def test_only_engineers_see_the_audit_and_it_is_verified(served, person):
     with_hostile_texts(served)
     assert "The chain is intact" in person.get("/faults").text
     assert "data-post" in person.get("/faults").text
@@ -165,7 +161,7 @@ def test_only_engineers_see_the_audit_and_it_is_verified(served: Served, person:
     assert "data-post" not in text
 
 
-def test_the_line_shows_the_board_under_inspection(served: Served, person: httpx.Client) -> None:
+def test_the_line_shows_the_board_under_inspection(served, person):
     assert "Line does not answer" in person.get("/").text
     hand_in(served.feeder, "k1", {"R1": "A", "R2": "A"}, serial="SN7")
     with served.database.writing() as connection:
@@ -176,7 +172,7 @@ def test_the_line_shows_the_board_under_inspection(served: Served, person: httpx
     assert text.count('<rect class="done"') == text.count('<rect class="todo"') == 1
 
 
-def test_the_picture_of_a_call_stands_beside_a_good_one_of_the_same_place(served: Served, person: httpx.Client) -> None:
+def test_the_picture_of_a_call_stands_beside_a_good_one_of_the_same_place(served, person):
     for key in ("k1", "k2"):
         hand_in(served.feeder, key, {"R1": "A", "R2": "A"})
     with served.database.writing() as connection:
@@ -200,14 +196,14 @@ def test_the_picture_of_a_call_stands_beside_a_good_one_of_the_same_place(served
         assert (answer.content == shown) if shown else (answer.status_code == 404)
 
 
-def chart_of(*values: float, signals: int | None = None) -> Chart:
+def chart_of(*values, signals=None):
     points = [
         ChartPoint(hour * HOUR_US, value, 0.0, 0.4 if hour == signals else 1.0, 9) for hour, value in enumerate(values)
     ]
     return Chart(0.5, 1.0, tuple(points))
 
 
-def test_a_chart_lies_within_its_frame() -> None:
+def test_a_chart_lies_within_its_frame():
     drawn = the(rendering.draw(chart_of(0.5, 0.7, 0.8), LocalTime()))
     assert (drawn.line.count("M"), len(drawn.dots)) == (1, 3)
     assert all(rendering.TOP <= dot.y <= rendering.HEIGHT - rendering.BOTTOM for dot in drawn.dots)
@@ -215,7 +211,7 @@ def test_a_chart_lies_within_its_frame() -> None:
     assert rendering.draw(chart_of(0.0), LocalTime()) is not None
 
 
-def test_a_long_chart_has_dots_for_what_signals_alone() -> None:
+def test_a_long_chart_has_dots_for_what_signals_alone():
     drawn = the(rendering.draw(chart_of(*[0.5] * 150, signals=70), LocalTime()))
     assert [dot.signals for dot in drawn.dots] == [True]
     assert drawn.line.count("L") == 149

@@ -2,17 +2,15 @@
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
-from serving import WITH_HEADER, Served, client_of, problem
+from serving import WITH_HEADER, client_of, problem
 from typer.testing import CliRunner
 
 from coe.errors import ConfigError
 from coe.serve.command import app
 from coe.serve.database import audit, keys
-from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.connecting import open_database
 from coe.serve.database.migration import migrate
 from coe.serve.enums import Role
 from coe.serve.gate.gate_state import LOCKED_S, MOST_TRIES, Admissions
@@ -20,13 +18,13 @@ from coe.serve.gate.gate_state import LOCKED_S, MOST_TRIES, Admissions
 BADGE, PIN = "04A2F1C9", "4711"
 
 
-def known(database: Database, name: str, badge: str = "", pin: str = "") -> bool:
+def known(database, name, badge="", pin=""):
     with database.writing() as connection:
         keys.add(connection, name, Role.OPERATOR, keys.generate(), now_us=1)
         return keys.set_secrets(connection, name, badge, pin, 2)
 
 
-def sign_in(served: Served, key: str, name: str = "") -> Any:
+def sign_in(served, key, name=""):
     with client_of(served.address) as person:
         answered = person.post("/api/v1/session", json={"key": key, "name": name}, headers=WITH_HEADER)
         if answered.status_code == 200:
@@ -34,7 +32,7 @@ def sign_in(served: Served, key: str, name: str = "") -> Any:
         return answered
 
 
-def test_a_badge_or_a_name_with_its_pin_begins_a_session(served: Served) -> None:
+def test_a_badge_or_a_name_with_its_pin_begins_a_session(served):
     assert known(served.database, "eva", BADGE, PIN)
     assert sign_in(served, f"{BADGE}\n").json() == {"name": "eva", "role": "operator"}
     assert sign_in(served, PIN, " eva ").json()["name"] == "eva"
@@ -47,7 +45,7 @@ def test_a_badge_or_a_name_with_its_pin_begins_a_session(served: Served) -> None
     problem(sign_in(served, BADGE), 401, "no-key")
 
 
-def test_who_guesses_must_wait_and_a_key_still_opens(served: Served) -> None:
+def test_who_guesses_must_wait_and_a_key_still_opens(served):
     assert known(served.database, "eva", "", PIN)
     for guess in range(MOST_TRIES):
         problem(sign_in(served, f"000{guess}", "eva"), 401, "no-key")
@@ -57,23 +55,23 @@ def test_who_guesses_must_wait_and_a_key_still_opens(served: Served) -> None:
     assert sign_in(served, key, "eva").json()["name"] == "bob"
 
 
-def test_guesses_that_come_at_a_time_are_no_more_than_those_one_by_one(served: Served) -> None:
+def test_guesses_that_come_at_a_time_are_no_more_than_those_one_by_one(served):
     with ThreadPoolExecutor(4 * MOST_TRIES) as pool:
         codes = Counter(one.status_code for one in pool.map(lambda pin: sign_in(served, pin, "eva"), ["0000"] * 20))
     assert codes == {401: MOST_TRIES, 429: 20 - MOST_TRIES}
 
 
-def test_nobody_with_a_badge_may_guess_at_those_of_others(served: Served) -> None:
+def test_nobody_with_a_badge_may_guess_at_those_of_others(served):
     assert known(served.database, "eva", BADGE)
     codes = [sign_in(served, badge).status_code for _ in range(MOST_TRIES) for badge in ("04A2F1C0", BADGE)]
     assert codes == [*[401, 200] * (MOST_TRIES - 1), 401, 429]
 
 
-def test_scans_that_are_no_badges_keep_nobody_from_changing_the_person(served: Served) -> None:
+def test_scans_that_are_no_badges_keep_nobody_from_changing_the_person(served):
     assert known(served.database, "eva", BADGE)
     assert known(served.database, "bob", BADGE[::-1])
 
-    def codes(*scans: str) -> list[int]:
+    def codes(*scans):
         return [person.post("/api/v1/session", json={"key": scan}, headers=WITH_HEADER).status_code for scan in scans]
 
     with client_of(served.address) as person:
@@ -85,11 +83,11 @@ def test_scans_that_are_no_badges_keep_nobody_from_changing_the_person(served: S
         assert codes(*["04A2F1C0"] * MOST_TRIES, BADGE) == [*[401] * MOST_TRIES, 429]
 
 
-def test_wrong_tries_are_forgotten_after_a_right_one_or_a_while() -> None:
+def test_wrong_tries_are_forgotten_after_a_right_one_or_a_while():
     at_s = 0.0
     door = Admissions(lambda: at_s)
 
-    def wrong(times: int) -> float:
+    def wrong(times):
         for _ in range(times):
             door.tried("eva", is_right=False)
         return door.wait_s("eva")
@@ -104,7 +102,7 @@ def test_wrong_tries_are_forgotten_after_a_right_one_or_a_while() -> None:
     assert wrong(1) == 0
 
 
-def test_no_two_people_have_one_badge(database: Database) -> None:
+def test_no_two_people_have_one_badge(database):
     known(database, "eva", BADGE)
     with pytest.raises(ConfigError):
         known(database, "bob", BADGE)
@@ -118,13 +116,13 @@ def test_no_two_people_have_one_badge(database: Database) -> None:
 @pytest.mark.parametrize(
     ("badge", "pin"), [("12345", ""), ("coe_1234567", ""), ("a\x00bcdefg", ""), ("", "123"), ("", "abcd")]
 )
-def test_a_badge_or_a_pin_that_is_too_short_is_refused(badge: str, pin: str) -> None:
+def test_a_badge_or_a_pin_that_is_too_short_is_refused(badge, pin):
     with pytest.raises(ConfigError):
         keys.check_secrets(badge, pin)
 
 
 @pytest.fixture
-def config(tmp_path: Path) -> Path:
+def config(tmp_path):
     database = open_database(f"sqlite:///{tmp_path}/serve.db")
     migrate(database)
     database.close()
@@ -133,10 +131,10 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_command_makes_a_person_and_changes_badge_and_pin(config: Path) -> None:
+def test_the_command_makes_a_person_and_changes_badge_and_pin(config):
     run = CliRunner().invoke
 
-    def said(name: str, *more: str, words: str) -> int:
+    def said(name, *more, words):
         return run(app, ["set-person", str(config), name, *more], input=words).exit_code
 
     assert said("Eva", words=f"{BADGE}\n{PIN}\n") != 0  # without a role she is nobody yet

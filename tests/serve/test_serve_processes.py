@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -28,12 +27,12 @@ from coe.serve.bridge import sinks
 from coe.serve.clock import now_us
 from coe.serve.creation import Wanted, create
 from coe.serve.database import board_rows, event_log, fault_log, recipe_versions, states, tables
-from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.connecting import open_database
 from coe.serve.database.tables import NewFault
 from coe.serve.enums import ActivationState, FaultKind, Intake, LineState, Process, Subject
 from coe.serve.processes import opened
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.service_config import ServeConfig, load
+from coe.serve.service_config import load
 from coe.serve.worker.station import MAX_ATTEMPTS
 
 UNITS = Path(__file__).parents[2] / "docs" / "operations"
@@ -41,20 +40,15 @@ MQTT = {"mqtt": {"plant": {"host": "localhost"}}}
 
 
 @pytest.fixture
-def config(tmp_path: Path, database: Database) -> ServeConfig:
+def config(tmp_path, database):
     return config_of(tmp_path, database=database.url.render_as_string(hide_password=False), drain_s=2)
 
 
-def faults(database: Database) -> list[tuple[Process, FaultKind, str]]:
+def faults(database):
     return [(one.process, one.kind, one.about) for one in database.read(fault_log.open_faults)]
 
 
-# ---- how a process begins and ends
-
-
-def test_a_process_is_there_once_and_two_services_do_not_share_a_database(
-    config: ServeConfig, database: Database, tmp_path: Path
-) -> None:
+def test_a_process_is_there_once_and_two_services_do_not_share_a_database(config, database, tmp_path):
     other = config_of(tmp_path / "other", database=config.database_url)
     with opened(config, Process.WORKER):
         with pytest.raises(ConfigError, match="another worker is running here"), opened(config, Process.WORKER):
@@ -69,7 +63,7 @@ def test_a_process_is_there_once_and_two_services_do_not_share_a_database(
     assert faults(database) == []
 
 
-def test_a_process_that_was_killed_is_a_fault_that_the_next_one_writes(config: ServeConfig, database: Database) -> None:
+def test_a_process_that_was_killed_is_a_fault_that_the_next_one_writes(config, database):
     database.write(states.beat, Process.WORKER, pid=7, now_us=now_us(), facts={})
     with opened(config, Process.WORKER):
         assert faults(database) == [(Process.WORKER, FaultKind.PROCESS_DIED, "worker")]
@@ -78,9 +72,7 @@ def test_a_process_that_was_killed_is_a_fault_that_the_next_one_writes(config: S
         assert len(faults(database)) == 1
 
 
-def test_an_end_of_the_worker_drains_and_its_start_accepts_boards_again_unless_a_person_drained(
-    config: ServeConfig, database: Database
-) -> None:
+def test_an_end_of_the_worker_drains_and_its_start_accepts_boards_again_unless_a_person_drained(config, database):
     for by, after in ((None, Intake.OPEN), ("ann", Intake.DRAINING)):
         if by is not None:
             database.write(states.change, Subject.INTAKE, Intake.DRAINING, by=by, now_us=now_us())
@@ -91,8 +83,8 @@ def test_an_end_of_the_worker_drains_and_its_start_accepts_boards_again_unless_a
 
 
 def test_sinks_are_told_from_the_start_and_faults_of_what_the_config_has_no_longer_are_over(
-    config: ServeConfig, database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    config, database, monkeypatch
+):
     for kind, about in ((FaultKind.SINK, "plant"), (FaultKind.SINK, "mes"), (FaultKind.FOLDER, "camera1")):
         database.write(fault_log.note, NewFault(Process.WEB, kind, "x", about), now_us())
     with_sink = config_of(config.data, database=config.database_url, sinks=MQTT)
@@ -112,9 +104,7 @@ def test_sinks_are_told_from_the_start_and_faults_of_what_the_config_has_no_long
         ("DELETE FROM alembic_version", "mounted"),
     ],
 )
-def test_a_service_of_another_schema_does_not_start(
-    config: ServeConfig, database: Database, change: str, said: str
-) -> None:
+def test_a_service_of_another_schema_does_not_start(config, database, change, said):
     with database.writing() as connection:
         connection.exec_driver_sql(change)
     for process in Process:
@@ -122,7 +112,7 @@ def test_a_service_of_another_schema_does_not_start(
             pass
 
 
-def test_what_cannot_be_served_is_named(config: ServeConfig, tmp_path: Path) -> None:
+def test_what_cannot_be_served_is_named(config, tmp_path):
     far = config.model_copy(update={"listen": config.listen.model_copy(update={"host": "0.0.0.0"})})
     with pytest.raises(ConfigError, match="there is no valid key"):
         processes.web(far)
@@ -140,7 +130,7 @@ def test_what_cannot_be_served_is_named(config: ServeConfig, tmp_path: Path) -> 
         pass
 
 
-def test_systemd_is_told_where_it_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systemd_is_told_where_it_asked(tmp_path, monkeypatch):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "n"))
         monkeypatch.setenv(systemd.SOCKET, str(tmp_path / "n"))
@@ -159,7 +149,7 @@ time.sleep(60)
 """
 
 
-def test_a_loop_that_does_not_turn_ends_its_process_and_the_log_says_where_it_stood() -> None:
+def test_a_loop_that_does_not_turn_ends_its_process_and_the_log_says_where_it_stood():
     ended = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=50, check=False)
     assert ended.returncode == 1
     assert "Timeout" in ended.stderr
@@ -172,7 +162,7 @@ def test_a_loop_that_does_not_turn_ends_its_process_and_the_log_says_where_it_st
 class Unit:
     """A service of systemd as far as it is one process: started, watched, and started again, sooner than there."""
 
-    def __init__(self, file: Path, config: Path, folder: Path) -> None:
+    def __init__(self, file, config, folder):
         text = file.read_text(encoding="utf-8")
         self.settings = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
         words = self.settings["ExecStart"].replace("/etc/coe/serve.yaml", str(config)).split()
@@ -184,11 +174,11 @@ class Unit:
         self.pids, self.notices = list[int](), list[str]()
         self.start()
 
-    def start(self) -> None:
+    def start(self):
         self.running = subprocess.Popen(self._command, env=self._environment)
         self.pids.append(self.running.pid)
 
-    def look(self) -> None:
+    def look(self):
         with suppress(BlockingIOError):
             while True:
                 self.notices.append(self._socket.recv(100).decode())
@@ -196,12 +186,12 @@ class Unit:
             assert self.settings["Restart"] == "always"
             self.start()
 
-    def stop(self) -> None:
+    def stop(self):
         self.running.terminate()
         assert self.running.wait(60) == 0
         self.look_at_last()
 
-    def look_at_last(self) -> None:
+    def look_at_last(self):
         with suppress(BlockingIOError):
             while True:
                 self.notices.append(self._socket.recv(100).decode())
@@ -209,7 +199,7 @@ class Unit:
 
 
 @contextmanager
-def units(config: Path, folder: Path) -> Iterator[dict[str, Unit]]:
+def units(config, folder):
     """Run the units of the docs until the block ends; the worker is stopped first, as it is started after web."""
     running = {name: Unit(UNITS / f"coe-{name}.service", config, folder) for name in ("web", "worker")}
     try:
@@ -220,13 +210,13 @@ def units(config: Path, folder: Path) -> Iterator[dict[str, Unit]]:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
+def made(tmp_path):
     """The config file of a new service for a board with real weights."""
     board, store = synthetic.synthetic_board(tmp_path, kind="resnet18", experts=2, input_size=32, seed=0)
     return create(tmp_path / "service", Wanted(str(board), store.root, "500MB", port=free_port())).config
 
 
-def feeder_of(config: ServeConfig, database: Database, key: str, within_s: float | None = None) -> Feeder:
+def feeder_of(config, database, key, within_s=None):
     """Return what hands a board in until it is accepted."""
     api_key = json.loads((config.data.parent / "keys.json").read_text(encoding="utf-8"))["feeder"]
     (recipe,) = database.read(recipe_versions.all_active)
@@ -240,12 +230,12 @@ def feeder_of(config: ServeConfig, database: Database, key: str, within_s: float
 
 
 @pytest.mark.slow
-def test_the_units_start_again_what_is_killed_and_accepted_boards_are_decided_once(made: Path, tmp_path: Path) -> None:
+def test_the_units_start_again_what_is_killed_and_accepted_boards_are_decided_once(made, tmp_path):
     config = load(made)
     database = open_database(config.database_url)
     with units(made, tmp_path) as running:
 
-        def turn() -> bool:
+        def turn():
             for unit in running.values():
                 unit.look()
             return True
@@ -266,11 +256,8 @@ def test_the_units_start_again_what_is_killed_and_accepted_boards_are_decided_on
     database.close()
 
 
-# ---- `coe-serve run`
-
-
 @pytest.mark.slow
-def test_run_starts_both_again_and_ends_both_in_order(made: Path) -> None:
+def test_run_starts_both_again_and_ends_both_in_order(made):
     config = load(made)
     database = open_database(config.database_url)
     command = [sys.executable, "-c", "from coe.cli.start import serve; serve()", "run", str(made)]
@@ -291,16 +278,13 @@ def test_run_starts_both_again_and_ends_both_in_order(made: Path) -> None:
     database.close()
 
 
-def test_run_ends_with_a_process_that_cannot_begin(tmp_path: Path) -> None:
+def test_run_ends_with_a_process_that_cannot_begin(tmp_path):
     path = tmp_path / "serve.yaml"
     path.write_text("station: a\n")
     command = [sys.executable, "-c", "from coe.cli.start import serve; serve()", "run", str(path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
     assert ended.returncode == 2
     assert "has no tables" in ended.stderr
-
-
-# ---- kill -9 of either process at any moment
 
 
 LEAST_KILLS, LEAST_BOARDS = (
@@ -312,9 +296,7 @@ AT_ONCE, MOST_WAIT = 6, 60
 
 @pytest.mark.stress
 @pytest.mark.timeout(7200)
-def test_kills_of_both_processes_lose_no_board_decide_none_twice_and_pass_none_unseen(
-    made: Path, database: Database, tmp_path: Path
-) -> None:
+def test_kills_of_both_processes_lose_no_board_decide_none_twice_and_pass_none_unseen(made, database, tmp_path):
     """The boards come by HTTP, without an end, while either process is killed at random moments."""
     chance, config = Random(11), load(made)
     if not database.is_sqlite:
@@ -362,7 +344,7 @@ def test_kills_of_both_processes_lose_no_board_decide_none_twice_and_pass_none_u
 WORKS = {Process.WEB: processes.web, Process.WORKER: processes.worker}
 
 
-def copied_to(database: Database, template: Database) -> None:
+def copied_to(database, template):
     """Copy recipes and keys of a new service into another database."""
     with template.reading() as source, database.writing() as connection:
         connection.execute(delete(tables.api_key))

@@ -7,17 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
-from serving import Served, hand_in, png, problem
+from serving import hand_in, png, problem
 from waiting import eventually
 
-from coe.pictures.array_images import DecodedImage
-from coe.serve.database.connecting import Database
 from coe.serve.gate import image_routes, operations, server
 from coe.serve.gate.gate_state import Feed
 from coe.serve.picture_folder import Receiving
 
 
-def test_bodies_in_memory_have_a_bound_together(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bodies_in_memory_have_a_bound_together(served, monkeypatch):
     monkeypatch.setattr(operations, "MOST_HELD_BYTES", 50_000)
     large = b'{"id": "' + b"x" * 60_000
     problem(served.feeder.post("/api/v1/boards/k", content=large), 503, "busy")
@@ -26,11 +24,11 @@ def test_bodies_in_memory_have_a_bound_together(served: Served, monkeypatch: pyt
     assert served.gate.held_bytes == 0
 
 
-def test_few_pictures_are_decoded_at_a_time(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_pictures_are_decoded_at_a_time(served, monkeypatch):
     assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202
     now, most, lock, genuine = 0, 0, threading.Lock(), image_routes.decode
 
-    def counted(data: bytes, **options: int) -> DecodedImage:
+    def counted(data, **options):
         nonlocal now, most
         with lock:
             now += 1
@@ -47,10 +45,10 @@ def test_few_pictures_are_decoded_at_a_time(served: Served, monkeypatch: pytest.
     assert most == 2
 
 
-def test_a_slow_disk_is_no_slow_client(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_disk_is_no_slow_client(served, monkeypatch):
     genuine = Receiving.write
 
-    def slow(self: Receiving, part: bytes) -> None:
+    def slow(self, part):
         threading.Event().wait(0.3)
         genuine(self, part)
 
@@ -63,7 +61,7 @@ def test_a_slow_disk_is_no_slow_client(served: Served, monkeypatch: pytest.Monke
     assert answer.headers["content-type"].startswith("application/")
 
 
-def test_connections_that_are_too_many_are_refused(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_that_are_too_many_are_refused(served, monkeypatch):
     """Each has a descriptor, and a gate without descriptors answers nobody."""
     monkeypatch.setattr(served.server.config, "limit_concurrency", 2)
     with connected(served), connected(served) as second:
@@ -72,7 +70,7 @@ def test_connections_that_are_too_many_are_refused(served: Served, monkeypatch: 
     eventually(lambda: served.nobody.get("/health/live").status_code == 200)
 
 
-def test_neither_one_key_nor_all_take_every_connection_for_events(served: Served) -> None:
+def test_neither_one_key_nor_all_take_every_connection_for_events(served):
     served.gate.places.most = 4  # two of them for a key
     assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202
     with ExitStack() as streams:
@@ -88,19 +86,17 @@ def test_neither_one_key_nor_all_take_every_connection_for_events(served: Served
 
 
 @pytest.mark.parametrize(("soft", "most"), [(1024, 384), (4256, 2000), (100_000, 2000), (64, 32)])
-def test_a_gate_has_as_many_connections_as_it_has_descriptors_for(
-    soft: int, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gate_has_as_many_connections_as_it_has_descriptors_for(soft, most, monkeypatch):
     monkeypatch.setattr(server.system, "raise_descriptor_limit", lambda wanted: soft)
     assert server.most_connections() == most
 
 
-def connected(served: Served) -> socket.socket:
+def connected(served):
     host, port = served.address.removeprefix("http://").split(":")
     return socket.create_connection((host, int(port)), timeout=20)
 
 
-def received(client: socket.socket) -> bytes:
+def received(client):
     return b"".join(iter(lambda: client.recv(65536), b""))
 
 
@@ -109,17 +105,17 @@ class Counted:
 
     asked = 0
 
-    def __init__(self, id: int) -> None:
+    def __init__(self, id):
         self._id = id
 
     @property
-    def id(self) -> int:
+    def id(self):
         Counted.asked += 1
         return self._id
 
 
-def test_a_client_that_waits_costs_as_much_as_it_has_not_seen(sqlite_database: Database) -> None:
-    async def wait() -> None:
+def test_a_client_that_waits_costs_as_much_as_it_has_not_seen(sqlite_database):
+    async def wait():
         feed = Feed(sqlite_database)
         feed._newest.extend(Counted(id) for id in range(1, 1001))
         feed.last_id = 1000
@@ -133,7 +129,7 @@ def test_a_client_that_waits_costs_as_much_as_it_has_not_seen(sqlite_database: D
     asyncio.run(wait())
 
 
-def test_an_event_that_has_not_happened_is_no_place_to_begin(served: Served) -> None:
+def test_an_event_that_has_not_happened_is_no_place_to_begin(served):
     """A client of a service that was restored from a backup would miss everything until that event."""
     newest = served.gate.feed.last_id
     problem(served.operator.get("/api/v1/events", headers={"Last-Event-ID": str(newest + 1)}), 409, "conflict")

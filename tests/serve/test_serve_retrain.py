@@ -10,18 +10,17 @@ import pytest
 from drawn_boards import truth
 from PIL import Image
 from serve_rows import the
-from serving import Served, activated, config_of, put, serving
+from serving import activated, config_of, put, serving
 from stations import deciding, quick_opener, state_of
-from tiny_line import TINY, Call
+from tiny_line import TINY
 from waiting import eventually
 from whole_boards import POSE, WHOLE, RedDevice, layout_of, picture_of, png
 
 from coe.cli import experts_command
 from coe.core import Verdict
-from coe.placement import Layout, crop
+from coe.placement import crop
 from coe.serve.database import board_rows, call_rows
 from coe.serve.database.connecting import open_database
-from coe.serve.database.tables import Board
 from coe.serve.enums import BoardState, Outcome
 from coe.serve.worker.station import Station
 
@@ -29,7 +28,7 @@ NEW = TINY.replace("body-c: {kind", "body-d: {kind").replace("inspect: body-c", 
 ALL = ("P1", "P2", "P3", "P4")
 
 
-def hand_in(served: Served, layout: Layout, number: int, *, is_good: bool, version: int = 1) -> Board:
+def hand_in(served, layout, number, *, is_good, version=1):
     """Hand a whole board in, on which P4 is good or bad, and the others are good."""
     light = ALL if is_good else ALL[:3]
     put(served.feeder, f"k{number}", "top", png(picture_of(layout, light)))
@@ -39,7 +38,7 @@ def hand_in(served: Served, layout: Layout, number: int, *, is_good: bool, versi
     return state_of(served.database, answer.json()["board"])
 
 
-def verified(served: Served, tiny: tuple[Path, Path], layout: Layout, number: int) -> None:
+def verified(served, tiny, layout, number):
     """Let a line decide so many boards, of which every second has a bad P4, and a person confirm each call."""
     handed_in = [hand_in(served, layout, index, is_good=index % 2 == 0) for index in range(number)]
     with deciding(served.gate.config, served.database, quick_opener(tiny, RedDevice())):
@@ -51,7 +50,7 @@ def verified(served: Served, tiny: tuple[Path, Path], layout: Layout, number: in
     assert {state_of(served.database, one.id).state for one in handed_in} == {BoardState.VERIFIED}
 
 
-def test_parts_of_whole_boards_are_exported_as_the_experts_saw_them(served: Served, tiny: tuple[Path, Path]) -> None:
+def test_parts_of_whole_boards_are_exported_as_the_experts_saw_them(served, tiny):
     layout = layout_of(WHOLE)
     activated(served.database, TINY, name="whole", whole=WHOLE)
     verified(served, tiny, layout, 2)
@@ -71,8 +70,8 @@ def test_parts_of_whole_boards_are_exported_as_the_experts_saw_them(served: Serv
 
 @pytest.mark.slow
 def test_an_expert_that_learned_from_verified_boards_decides_the_next_boards(
-    tmp_path: Path, sqlite_template: Path, own_tiny: tuple[Path, Path], tiny: tuple[Path, Path], call: Call
-) -> None:
+    tmp_path, sqlite_template, own_tiny, tiny, call
+):
     settings = {"store": own_tiny[1], "memory": "60MB", "profile": "none"}
     config = config_of(tmp_path, line=settings, drain_s=20)
     shutil.copy(sqlite_template, tmp_path / "serve.db")

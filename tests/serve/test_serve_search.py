@@ -5,15 +5,13 @@ import re
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
 
-import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serve_rows import NOON, decision, ng, recipe, the
-from serving import Served, hand_in, problem, signed_in
-from sqlalchemy import Connection, event, text
+from serving import hand_in, problem, signed_in
+from sqlalchemy import event, text
 from thorough import THOROUGH
 
 from coe.board.parts_list import Side
@@ -23,7 +21,6 @@ from coe.lab import past_boards
 from coe.serve.clock import SECOND_US, iso
 from coe.serve.database import board_rows, call_rows, row_types, verifications
 from coe.serve.database.board_rows import BoardFilter
-from coe.serve.database.connecting import Database
 from coe.serve.database.tables import Board, Call, NewBoard, NewVerification
 from coe.serve.enums import BoardState, Outcome
 
@@ -67,7 +64,7 @@ FILTER = st.builds(
 )
 
 
-def handed_in(connection: Connection, drawn: Drawn, key: str) -> Board:
+def handed_in(connection, drawn, key):
     units = {"left": composed(drawn.unit)} if drawn.unit else {}
     at_us = NOON + drawn.second * SECOND_US
     id = recipe(connection).id
@@ -86,16 +83,16 @@ def handed_in(connection: Connection, drawn: Drawn, key: str) -> Board:
     return the(row_types.get(connection, Board, board.id))
 
 
-def answered(connection: Connection, call_id: int, outcome: Outcome, at_us: int = NOON + 9, by: str = "ann") -> Call:
+def answered(connection, call_id, outcome, at_us=NOON + 9, by="ann"):
     seen = the(row_types.get(connection, Call, call_id))
     verifications.record_verification(connection, seen, NewVerification(outcome, at_us, by))
     return seen
 
 
-def naive(connection: Connection, asked: BoardFilter) -> list[int]:
+def naive(connection, asked):
     """Look at every board."""
 
-    def is_found(board: Board) -> bool:
+    def is_found(board):
         units = [serial for serial in board.request["serials"].values() if serial]
         called = [one.component for one in call_rows.of_board(connection, board.id)]
         return (
@@ -112,8 +109,8 @@ def naive(connection: Connection, asked: BoardFilter) -> list[int]:
     return [one.id for one in sorted(shown, key=lambda one: (-one.accepted_us, -one.id)) if is_found(one)]
 
 
-def paged(connection: Connection, asked: BoardFilter, limit: int) -> list[int]:
-    found: list[int] = []
+def paged(connection, asked, limit):
+    found = []
     after = None
     while page := board_rows.find(connection, asked, limit=limit, after=after):
         assert len(page) <= limit
@@ -124,9 +121,7 @@ def paged(connection: Connection, asked: BoardFilter, limit: int) -> list[int]:
 
 @settings(max_examples=10 * THOROUGH, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(BOARD, max_size=7), st.lists(FILTER, min_size=8, max_size=8), st.integers(1, 4))
-def test_what_is_found_is_what_a_look_at_every_board_finds(
-    database: Database, boards: list[Drawn], filters: list[BoardFilter], limit: int
-) -> None:
+def test_what_is_found_is_what_a_look_at_every_board_finds(database, boards, filters, limit):
     with database.writing() as connection:
         # Times and serials of a run are its own by the key; earlier examples stay, and are looked at as well.
         for number, drawn in enumerate(boards):
@@ -149,7 +144,7 @@ SEARCHES = [
 
 
 @pytest.mark.slow
-def test_postgresql_reads_no_board_without_an_index(postgresql_database: Database) -> None:
+def test_postgresql_reads_no_board_without_an_index(postgresql_database):
     id = postgresql_database.write(recipe).id
     past_boards.fill(postgresql_database, id, ["A", "B"], 3000, NOON)
     with postgresql_database.writing() as connection:
@@ -161,10 +156,10 @@ def test_postgresql_reads_no_board_without_an_index(postgresql_database: Databas
                 assert "Seq Scan on board" not in plan, (asked, plan)
 
 
-def plans_of(connection: Connection, asked: BoardFilter, after: Board | None) -> list[str]:
-    statements: list[tuple[str, Any]] = []
+def plans_of(connection, asked, after):
+    statements = []
 
-    def see(conn: Any, cursor: Any, statement: str, parameters: Any, context: Any, executemany: bool) -> None:
+    def see(conn, cursor, statement, parameters, context, executemany):
         statements.append((statement, parameters))
 
     event.listen(connection, "before_cursor_execute", see)
@@ -176,21 +171,21 @@ def plans_of(connection: Connection, asked: BoardFilter, after: Board | None) ->
     ]
 
 
-def a_board(served: Served, key: str, serial: str, **more: object) -> int:
+def a_board(served, key, serial, **more):
     answer = hand_in(served.feeder, key, {"R1": "A"}, serial=serial, **more)
     assert answer.status_code == 202
-    id: int = answer.json()["board"]
+    id = answer.json()["board"]
     return id
 
 
-def found(client: httpx.Client, **asked: object) -> list[int]:
+def found(client, **asked):
     answer = client.get("/api/v1/boards", params={name: str(value) for name, value in asked.items()})
     assert answer.status_code == 200, answer.text
     return [one["board"] for one in answer.json()["boards"]]
 
 
 @pytest.mark.parametrize("serial", SERIALS[1:])
-def test_every_serial_leads_to_its_board_over_the_api_and_by_a_scan(served: Served, serial: str) -> None:
+def test_every_serial_leads_to_its_board_over_the_api_and_by_a_scan(served, serial):
     other, id = a_board(served, "k1", "SN"), a_board(served, "k2", serial)
     assert found(served.feeder, serial=serial) == [id]
     with closing(signed_in(served)) as person:
@@ -204,7 +199,7 @@ def test_every_serial_leads_to_its_board_over_the_api_and_by_a_scan(served: Serv
         assert re.findall(r'href="/boards/(\d+)"', listed.text) == [str(again), str(id)]
 
 
-def test_pages_of_the_answer_follow_each_other_while_boards_come(served: Served) -> None:
+def test_pages_of_the_answer_follow_each_other_while_boards_come(served):
     ids = [a_board(served, f"k{number}", "SN") for number in range(5)]
     first = served.operator.get("/api/v1/boards", params={"limit": 2, "serial": "SN"}).json()
     a_board(served, "new", "SN")
@@ -217,7 +212,7 @@ def test_pages_of_the_answer_follow_each_other_while_boards_come(served: Served)
     assert set(row) - {"called"} <= set(served.operator.get(f"/api/v1/boards/{row['board']}").json())
 
 
-def test_a_page_of_boards_leads_to_the_older_ones_with_the_same_question(served: Served) -> None:
+def test_a_page_of_boards_leads_to_the_older_ones_with_the_same_question(served):
     ids = [a_board(served, f"k{number}", "a/b ü") for number in range(3)]
     with closing(signed_in(served)) as person:
         first = person.get("/boards", params={"scan": "a/b ü", "limit": 2, "verdict": ""})
@@ -225,13 +220,13 @@ def test_a_page_of_boards_leads_to_the_older_ones_with_the_same_question(served:
         assert re.findall(r'href="/boards/(\d+)"', person.get(way.replace("&amp;", "&")).text) == [str(ids[0])]
 
 
-def test_what_is_no_search_is_refused_with_a_way_out(served: Served) -> None:
+def test_what_is_no_search_is_refused_with_a_way_out(served):
     for query in ("serail=x", "verdict=ok", "state=new", "limit=0", "limit=501", "after=-1", "after=99", "since=noon",
                   "serial=%00", "serial=a&serial=b", "until=0001-01-01"):  # fmt: skip
         problem(served.operator.get(f"/api/v1/boards?{query}"), 400, "bad-request")
 
 
-def test_boards_are_found_by_who_may_read_them_and_an_empty_field_is_no_condition(served: Served) -> None:
+def test_boards_are_found_by_who_may_read_them_and_an_empty_field_is_no_condition(served):
     id = a_board(served, "k1", "SN")
     for client in (served.feeder, served.operator, served.engineer):
         assert found(client, serial="", key="", verdict="", component="", state="", since="", until="", after="") == [
@@ -246,12 +241,12 @@ def test_boards_are_found_by_who_may_read_them_and_an_empty_field_is_no_conditio
     assert names == ["serial", "key", "verdict", "component", "state", "since", "until", "limit", "after"]
 
 
-def the_board(served: Served, id: int) -> Board | None:
+def the_board(served, id):
     return served.database.read(row_types.get, Board, id)
 
 
 @pytest.fixture
-def corrected(served: Served) -> int:
+def corrected(served):
     """A board with three calls; a person corrected the answer of another."""
     id = a_board(served, "k1", "SN")
     with served.database.writing() as connection:
@@ -266,13 +261,13 @@ def corrected(served: Served) -> int:
     return id
 
 
-def history(page: str) -> list[str]:
+def history(page):
     (section,) = re.findall(r'<section class="history">.*?</section>', page, re.DOTALL)
     rows = re.findall(r"<tr.*?</tr>", section, re.DOTALL)[1:]
     return [" ".join(re.sub(r"<[^>]*>", " ", row).split()[2:]) for row in rows]
 
 
-def test_the_page_of_a_board_has_every_answer_and_correction_in_order(served: Served, corrected: int) -> None:
+def test_the_page_of_a_board_has_every_answer_and_correction_in_order(served, corrected):
     with closing(signed_in(served)) as operator:
         told = history(operator.get(f"/boards/{corrected}").text)
     said = [

@@ -7,14 +7,13 @@ from contextlib import closing
 
 import pytest
 from serve_rows import decided, ng, the
-from serving import WITH_HEADER, Served, client_of, locked, signed_in
+from serving import WITH_HEADER, client_of, locked, signed_in
 from sqlalchemy import select
 from test_serve_storage_faults import csrf, station
 
 from coe.serve.clock import now_us
 from coe.serve.credentials import SESSIONS
 from coe.serve.database import audit, keys
-from coe.serve.database.connecting import Database
 from coe.serve.database.tables import session
 from coe.serve.enums import Role
 from coe.serve.gate.access import COOKIE
@@ -22,7 +21,7 @@ from coe.serve.gate.gate_state import EVERY_S, MOST_SENDERS, Admissions, HeldSes
 from coe.serve.gate.server import give_sign
 
 
-def test_a_session_reads_and_needs_the_token_to_change_anything(served: Served) -> None:
+def test_a_session_reads_and_needs_the_token_to_change_anything(served):
     served.database.write(decided, "k1", ng())
     with closing(signed_in(served)) as person:
         assert person.get("/api/v1/calls").status_code == 200
@@ -33,7 +32,7 @@ def test_a_session_reads_and_needs_the_token_to_change_anything(served: Served) 
         assert person.delete("/api/v1/session").status_code == 403
 
 
-def test_a_session_that_was_changed_or_whose_key_was_revoked_is_none(served: Served) -> None:
+def test_a_session_that_was_changed_or_whose_key_was_revoked_is_none(served):
     with closing(signed_in(served, name="ann")) as person:
         good = person.cookies[COOKIE]
         for forged in (good[:-1], good + "x", "x", "²"):
@@ -43,11 +42,11 @@ def test_a_session_that_was_changed_or_whose_key_was_revoked_is_none(served: Ser
         assert person.get("/api/v1/calls").status_code == 401
 
 
-def test_a_session_that_was_ended_stays_ended_and_the_others_of_its_key_go_on(served: Served) -> None:
+def test_a_session_that_was_ended_stays_ended_and_the_others_of_its_key_go_on(served):
     key = keys.generate()
     served.database.write(keys.add, "ann", Role.OPERATOR, key, now_us=now_us())
 
-    def status_of(cookie: str) -> int:
+    def status_of(cookie):
         return served.nobody.get("/api/v1/calls", headers={"Cookie": f"{COOKIE}={cookie}"}).status_code
 
     cookies = []
@@ -65,7 +64,7 @@ def test_a_session_that_was_ended_stays_ended_and_the_others_of_its_key_go_on(se
     assert [status_of(cookie) for cookie in cookies] == [401, 401]
 
 
-def test_a_session_ends_by_itself_and_leaves_the_database_later(sqlite_database: Database) -> None:
+def test_a_session_ends_by_itself_and_leaves_the_database_later(sqlite_database):
     with sqlite_database.writing() as connection:
         key = keys.add(connection, "ann", Role.OPERATOR, keys.generate(), now_us=1)
         keys.begin_session(connection, key, "a", now_us=1, ends_us=10)
@@ -75,12 +74,12 @@ def test_a_session_ends_by_itself_and_leaves_the_database_later(sqlite_database:
         assert list(connection.scalars(select(session.c.name))) == ["b"]
 
 
-def test_signing_in_needs_a_valid_key_and_a_header_of_the_page(served: Served) -> None:
+def test_signing_in_needs_a_valid_key_and_a_header_of_the_page(served):
     assert served.nobody.post("/api/v1/session", json={"key": "coe_x"}, headers=WITH_HEADER).status_code == 401
     assert served.nobody.post("/api/v1/session", json={"key": "coe_x"}).status_code == 403
 
 
-def test_the_secret_is_for_the_service_alone(served: Served) -> None:
+def test_the_secret_is_for_the_service_alone(served):
     with closing(signed_in(served)):
         path = served.gate.config.data / SESSIONS
         assert path.stat().st_mode & 0o777 == 0o600
@@ -88,7 +87,7 @@ def test_the_secret_is_for_the_service_alone(served: Served) -> None:
         assert not list(path.parent.glob(f"{SESSIONS}.*"))
 
 
-def test_behind_a_proxy_with_tls_the_cookie_goes_over_tls_alone(served: Served) -> None:
+def test_behind_a_proxy_with_tls_the_cookie_goes_over_tls_alone(served):
     key = served.operator.headers["authorization"].removeprefix("Bearer ")
     for scheme in ("https", "http"):
         headers = {**WITH_HEADER, "X-Forwarded-Proto": scheme}
@@ -97,20 +96,17 @@ def test_behind_a_proxy_with_tls_the_cookie_goes_over_tls_alone(served: Served) 
         served.nobody.cookies.clear()
 
 
-# People at the door
-
-
 __all__ = ["station"]
 
 
-def deeds(database: Database) -> list[tuple[str, str]]:
+def deeds(database):
     with database.reading() as connection:
         entries = [(entry.actor, entry.action) for entry in reversed(audit.newest(connection))]
         assert audit.prove(connection).broken_id is None
     return [deed for deed in entries if deed[1] in ("sign in", "sign out", "wrong key")]
 
 
-def test_people_sign_in_and_out_while_nothing_can_be_written_and_it_is_written_later(station: Served) -> None:
+def test_people_sign_in_and_out_while_nothing_can_be_written_and_it_is_written_later(station):
     known = signed_in(station, name="ann")
     key = keys.generate()
     station.database.write(keys.add, "bob", Role.ENGINEER, key, now_us=now_us())
@@ -126,7 +122,7 @@ def test_people_sign_in_and_out_while_nothing_can_be_written_and_it_is_written_l
     assert deeds(station.database) == [("ann", "sign in"), ("bob", "sign in"), ("ann", "sign out")]
 
 
-def test_a_session_whose_write_was_given_up_and_went_on_is_written_once(database: Database) -> None:
+def test_a_session_whose_write_was_given_up_and_went_on_is_written_once(database):
     database.write(keys.add, "ann", Role.OPERATOR, key := keys.generate(), now_us=1)
     ann, door = database.read(keys.holder, key, 2), Admissions()
     door.begin(HeldSession("a", ann, "10.0.0.1", 2, 100))
@@ -136,11 +132,11 @@ def test_a_session_whose_write_was_given_up_and_went_on_is_written_once(database
     assert deeds(database) == [("ann", "sign in")]
 
 
-def test_wrong_keys_are_in_the_audit_and_cannot_fill_the_disk(sqlite_database: Database) -> None:
+def test_wrong_keys_are_in_the_audit_and_cannot_fill_the_disk(sqlite_database):
     at_s = 0.0
     door = Admissions(lambda: at_s)
 
-    def written() -> Counter[str]:
+    def written():
         with sqlite_database.writing() as connection:
             door.write(connection, 1)()
             entries = [entry for entry in audit.newest(connection, limit=1000) if entry.action == "wrong key"]
@@ -157,7 +153,7 @@ def test_wrong_keys_are_in_the_audit_and_cannot_fill_the_disk(sqlite_database: D
 
 
 @pytest.mark.parametrize("where", ["page", "API"])
-def test_a_wrong_key_is_counted_and_a_missing_one_is_not(served: Served, where: str) -> None:
+def test_a_wrong_key_is_counted_and_a_missing_one_is_not(served, where):
     if where == "page":
         served.nobody.post("/api/v1/session", json={"key": "coe_x"}, headers=WITH_HEADER)
     else:

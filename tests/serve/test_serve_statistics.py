@@ -1,7 +1,6 @@
 """Statistics: values computed by hand, and what must hold for any counts."""
 
 import math
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,6 @@ from coe.serve import statistics
 from coe.serve.clock import HOUR_US
 from coe.serve.database import board_rows, hourly, verifications
 from coe.serve.database.call_rows import of_board
-from coe.serve.database.connecting import Database
 from coe.serve.database.hourly import BoardCount, CallCount, Window
 from coe.serve.database.tables import NewVerification
 from coe.serve.enums import Outcome
@@ -22,19 +20,15 @@ from coe.serve.statistics import By, Subgroup, Unit, figure, pareto
 CONFIRMED, FALSE, ACCEPTED = Outcome.CONFIRMED, Outcome.FALSE_CALL, Outcome.ACCEPTED
 
 
-def boards(
-    boards: int, clean: int, *, verified: int = 0, good: int = 0, hour: int = 0, late: int = 0, recipe: int = 1
-) -> BoardCount:
+def boards(boards, clean, *, verified=0, good=0, hour=0, late=0, recipe=1):
     return BoardCount(hour * HOUR_US, recipe, boards, clean, late, verified, good)
 
 
-def calls(
-    number: int, outcome: Outcome | None = None, component: str = "R0402", label: str = "cracked", *, hour: int = 0
-) -> CallCount:
+def calls(number, outcome=None, component="R0402", label="cracked", *, hour=0):
     return CallCount(hour * HOUR_US, 1, component, "body", label, outcome, number)
 
 
-def test_a_shift_that_was_counted_by_hand() -> None:
+def test_a_shift_that_was_counted_by_hand():
     # 80 boards of 50 opportunities and 20 of 100: 6,000. Of 31 calls, 3 are open: 25 false, 2 confirmed, 1 accepted.
     decided = [boards(80, 74, verified=78, good=77), boards(20, 16, verified=20, good=19, recipe=2)]
     answered = [calls(25, FALSE), calls(2, CONFIRMED), calls(1, ACCEPTED), calls(3)]
@@ -48,7 +42,7 @@ def test_a_shift_that_was_counted_by_hand() -> None:
     assert all(one.definition for one in found.values())
 
 
-def test_bounds_of_a_table() -> None:
+def test_bounds_of_a_table():
     # Clopper and Pearson, 95 %: 0 of 10 is 0 to 0.30850; 5 of 10 is 0.18709 to 0.81291.
     none = figure("x", "X", Unit.PERCENT, "", 0, 10, "")
     half = figure("x", "X", Unit.PERCENT, "", 5, 10, "")
@@ -56,7 +50,7 @@ def test_bounds_of_a_table() -> None:
     assert (half.lower, half.upper) == (pytest.approx(18.709, abs=1e-3), pytest.approx(81.291, abs=1e-3))
 
 
-def test_bounds_of_many_trials_are_those_of_the_normal_approximation() -> None:
+def test_bounds_of_many_trials_are_those_of_the_normal_approximation():
     events, trials = 40_000, 50_000_000
     rate = Rate(events, trials)
     away = 1.644854 * math.sqrt(events) / trials
@@ -64,14 +58,14 @@ def test_bounds_of_many_trials_are_those_of_the_normal_approximation() -> None:
     assert rate.share - rate.lower() == pytest.approx(away, rel=0.02)
 
 
-def test_without_reports_there_is_no_escape_rate_and_never_a_zero() -> None:
+def test_without_reports_there_is_no_escape_rate_and_never_a_zero():
     answered = [calls(5, CONFIRMED)]
     assert statistics.escape_rate(answered, 0).value is None
     assert statistics.escape_rate(answered, 0).missing == "no escapes reported"
     assert statistics.escape_rate(answered, 1).value == pytest.approx(100 / 6)
 
 
-def test_calls_that_nobody_has_answered_are_no_zero() -> None:
+def test_calls_that_nobody_has_answered_are_no_zero():
     waiting = [calls(3)]
     for found in (statistics.false_calls(waiting, 100), statistics.defects(waiting, 100)):
         assert (found.value, found.missing) == (None, "no calls answered")
@@ -79,7 +73,7 @@ def test_calls_that_nobody_has_answered_are_no_zero() -> None:
     assert statistics.false_calls([calls(1), calls(9, CONFIRMED)], 100).value == 0
 
 
-def test_a_shift_whose_calls_are_open_is_no_good_shift() -> None:
+def test_a_shift_whose_calls_are_open_is_no_good_shift():
     # One clean board is verified at once; 121 wait for answers, of which one came.
     decided = [boards(122, 1, verified=2, good=2)]
     answered = [calls(1, FALSE), calls(120)]
@@ -93,10 +87,10 @@ def test_a_shift_whose_calls_are_open_is_no_good_shift() -> None:
 
 
 @given(st.lists(st.sampled_from([*Outcome, None]), min_size=1, max_size=30), st.data())
-def test_bounds_hold_whatever_the_open_calls_will_be(outcomes: list[Outcome | None], data: st.DataObject) -> None:
+def test_bounds_hold_whatever_the_open_calls_will_be(outcomes, data):
     later = [data.draw(st.sampled_from(Outcome)) if outcome is None else outcome for outcome in outcomes]
 
-    def seen(said: Sequence[Outcome | None]) -> list[statistics.Figure]:
+    def seen(said):
         counted = [calls(1, outcome) for outcome in said]
         verified = sum(outcome is not None for outcome in said)
         good = sum(outcome in (FALSE, ACCEPTED) for outcome in said)
@@ -109,12 +103,12 @@ def test_bounds_hold_whatever_the_open_calls_will_be(outcomes: list[Outcome | No
             assert then.value <= now.upper + 1e-9
 
 
-def test_more_calls_than_opportunities_have_no_bounds() -> None:
+def test_more_calls_than_opportunities_have_no_bounds():
     found = statistics.false_calls([calls(5, FALSE)], 4)
     assert (found.value, found.lower, found.upper) == (1.25e6, None, None)
 
 
-def test_a_pareto_by_hand() -> None:
+def test_a_pareto_by_hand():
     rows = [calls(6, FALSE), calls(2, CONFIRMED), calls(1, None, component="U1"), calls(1, ACCEPTED, component="C1")]
     first, *others = pareto(rows, By.COMPONENT)
     assert (first.name, first.calls, first.false_calls, first.confirmed, first.cumulative) == ("R0402", 8, 6, 2, 0.8)
@@ -124,7 +118,7 @@ def test_a_pareto_by_hand() -> None:
     ]
 
 
-def test_laneys_chart_by_hand() -> None:
+def test_laneys_chart_by_hand():
     # Nine hours of 100 opportunities: mean 0.1, deviation sqrt(0.1 / 100) = 0.0316; z is -3.162 and 3.953 in turn.
     samples = [Subgroup(hour, 0 if hour % 2 == 0 else 22.5, 100) for hour in range(9)]
     chart = statistics.u_chart(samples)
@@ -135,18 +129,18 @@ def test_laneys_chart_by_hand() -> None:
     assert not any(point.signals for point in chart.points)
 
 
-def test_an_hour_of_many_calls_signals() -> None:
+def test_an_hour_of_many_calls_signals():
     amounts = [10, 12, 9, 11, 10, 8, 12, 10, 11, 9, 10, 12, 60, 11]
     chart = statistics.u_chart([Subgroup(hour, amount, 1000) for hour, amount in enumerate(amounts)])
     assert [point.at_us for point in chart.points if point.signals] == [12]
 
 
-def test_rates_that_never_vary_are_in_control() -> None:
+def test_rates_that_never_vary_are_in_control():
     chart = statistics.u_chart([Subgroup(hour, 7 * hour, 90 * hour) for hour in range(1, 20)])
     assert not any(point.signals for point in chart.points)
 
 
-def test_few_hours_give_no_limits() -> None:
+def test_few_hours_give_no_limits():
     chart = statistics.u_chart([Subgroup(0, 1, 10)] * 7)
     assert (chart.points, chart.missing) == ((), "7 hours with boards; limits need 8")
 
@@ -155,7 +149,7 @@ COUNTS = st.integers(0, 300)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.sampled_from([None, *Outcome]), st.integers(1, 99))))
-def test_a_pareto_loses_no_call_and_never_rises(rows: list[tuple[str, Outcome | None, int]]) -> None:
+def test_a_pareto_loses_no_call_and_never_rises(rows):
     bars = pareto([calls(number, outcome, component=name) for name, outcome, number in rows], By.COMPONENT)
     assert sum(bar.calls for bar in bars) == sum(number for _, _, number in rows)
     assert [bar.calls for bar in bars] == sorted((bar.calls for bar in bars), reverse=True)
@@ -164,7 +158,7 @@ def test_a_pareto_loses_no_call_and_never_rises(rows: list[tuple[str, Outcome | 
 
 
 @given(COUNTS, COUNTS, st.integers(1, 5))
-def test_a_rate_lies_between_its_bounds(some: int, more: int, factor: int) -> None:
+def test_a_rate_lies_between_its_bounds(some, more, factor):
     one = figure("x", "X", Unit.PPM, "", some, some + more, "none")
     if some + more == 0:
         assert (one.value, one.missing) == (None, "none")
@@ -177,7 +171,7 @@ def test_a_rate_lies_between_its_bounds(some: int, more: int, factor: int) -> No
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 1000)), max_size=40))
-def test_a_chart_has_a_point_for_each_hour_with_boards_and_its_mean_is_inside(rows: list[tuple[int, int]]) -> None:
+def test_a_chart_has_a_point_for_each_hour_with_boards_and_its_mean_is_inside(rows):
     samples = [Subgroup(hour, min(amount, size), size) for hour, (amount, size) in enumerate(rows)]
     chart = statistics.u_chart(samples)
     used = [one for one in samples if one.size]
@@ -185,7 +179,7 @@ def test_a_chart_has_a_point_for_each_hour_with_boards_and_its_mean_is_inside(ro
     assert all(point.lower <= chart.mean + 1e-12 and chart.mean <= point.upper + 1e-12 for point in chart.points)
 
 
-def answer(database: Database, board_id: int, *outcomes: Outcome, label: str = "") -> None:
+def answer(database, board_id, *outcomes, label=""):
     with database.writing() as connection:
         for call, outcome in zip(of_board(connection, board_id), outcomes, strict=False):
             word = NewVerification(outcome, NOON + 5, "ann", label)
@@ -195,7 +189,7 @@ def answer(database: Database, board_id: int, *outcomes: Outcome, label: str = "
 WHOLE = Window(NOON - HOUR_US, NOON + HOUR_US)
 
 
-def test_the_database_counts_as_the_words_say(database: Database) -> None:
+def test_the_database_counts_as_the_words_say(database):
     with database.writing() as connection:
         decided(connection, "clean")
         confirmed = decided(connection, "confirmed", ng("R1"), ng("R2"))
@@ -216,7 +210,7 @@ def test_the_database_counts_as_the_words_say(database: Database) -> None:
     assert nothing == other == []
 
 
-def test_second_passes_and_second_thoughts_count_rightly(database: Database) -> None:
+def test_second_passes_and_second_thoughts_count_rightly(database):
     with database.writing() as connection:
         for key in ("first", "second"):
             board = accepted(connection, key, serial="SN1")

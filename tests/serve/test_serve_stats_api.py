@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from serve_rows import accepted, decision, late, ng, the
-from serving import Served, activated, hand_in, problem
+from serving import activated, hand_in, problem
 from tiny_line import TINY
 
 from coe.results.csv_table import restored
@@ -18,7 +18,7 @@ from coe.serve.gate import report_routes
 from coe.serve.recipe_content import RecipeContent
 
 
-def with_history(served: Served) -> None:
+def with_history(served):
     """Decide four boards of the tiny recipe now; one has a confirmed call, one a false call, one an open call."""
     for number in range(4):
         hand_in(served.feeder, f"k{number}", {"R1": "A"}, serial=f"SN{number}")
@@ -33,7 +33,7 @@ def with_history(served: Served) -> None:
         served.operator.post(path, json={"outcome": outcome}, headers={"If-Match": '"0"'})
 
 
-def test_figures_come_with_definition_value_and_bounds(served: Served) -> None:
+def test_figures_come_with_definition_value_and_bounds(served):
     with_history(served)
     body = served.operator.get("/api/v1/stats/fpy?hours=2").json()
     figures = {one["name"]: one for one in body["figures"]}
@@ -50,7 +50,7 @@ def test_figures_come_with_definition_value_and_bounds(served: Served) -> None:
     assert served.operator.get("/api/v1/stats/fpy?recipe=other").json()["figures"][0]["value"] is None
 
 
-def test_a_recipe_that_an_update_refuses_leaves_the_figures_that_need_it_out(served: Served) -> None:
+def test_a_recipe_that_an_update_refuses_leaves_the_figures_that_need_it_out(served):
     with_history(served)
     with served.database.writing() as connection:
         old = accepted(connection, "old")  # of a recipe whose rules are none today
@@ -61,7 +61,7 @@ def test_a_recipe_that_an_update_refuses_leaves_the_figures_that_need_it_out(ser
         assert served.operator.get(f"/api/v1/{path}").status_code == 200
 
 
-def test_pareto_and_chart(served: Served) -> None:
+def test_pareto_and_chart(served):
     with_history(served)
     (bar,) = served.operator.get("/api/v1/stats/pareto?by=label").json()["bars"]
     assert (bar["name"], bar["calls"], bar["confirmed"], bar["false_calls"], bar["open"]) == ("cracked", 3, 1, 1, 1)
@@ -69,7 +69,7 @@ def test_pareto_and_chart(served: Served) -> None:
     assert "limits need 8" in spc["calls"]["missing"]
 
 
-def test_a_query_that_cannot_be_answered_is_refused(served: Served) -> None:
+def test_a_query_that_cannot_be_answered_is_refused(served):
     for query in (
         *("hours=0", "hours=x", "hours=1.9", "hours=%C2%B2", "hours=1&hours=2"),
         *("until=yesterday", "until=2026-03-01T08:00+02:00", "by=person", "since=1", "recipe=tinny"),
@@ -77,44 +77,41 @@ def test_a_query_that_cannot_be_answered_is_refused(served: Served) -> None:
         problem(served.operator.get(f"/api/v1/stats/pareto?{query}"), 400, "bad-request")
 
 
-def test_sql_in_a_filter_is_a_name_like_any_other(served: Served) -> None:
+def test_sql_in_a_filter_is_a_name_like_any_other(served):
     answer = served.operator.get("/api/v1/stats/fpy", params={"recipe": "tiny' OR 1=1 --"})
     assert (answer.status_code, answer.json()["type"]) == (400, "urn:coe:problem:bad-request")
 
 
-def test_a_time_with_an_offset_is_that_time(served: Served) -> None:
+def test_a_time_with_an_offset_is_that_time(served):
     for until, utc in (("T08:00+02:00", "T06:00"), ("T08:00-05:30", "T13:30"), ("T08:00", "T08:00")):
         answer = served.operator.get("/api/v1/stats/fpy", params={"hours": 1, "until": f"2026-03-01{until}"})
         assert answer.json()["until"].startswith(f"2026-03-01{utc}")
 
 
-def test_what_a_list_of_calls_would_ignore_is_refused(served: Served) -> None:
+def test_what_a_list_of_calls_would_ignore_is_refused(served):
     for query in ("status=answered&after=1", "status=answered&component=A", "before=1", "limit=1.5"):
         assert served.operator.get(f"/api/v1/calls?{query}").status_code == 400, query
 
 
-def test_an_export_of_an_unknown_recipe_is_refused(served: Served) -> None:
+def test_an_export_of_an_unknown_recipe_is_refused(served):
     assert served.engineer.post("/api/v1/exports", json={"recipe": "tinny"}).status_code == 400
 
 
-def test_feeders_read_no_statistics(served: Served) -> None:
+def test_feeders_read_no_statistics(served):
     assert served.feeder.get("/api/v1/stats/fpy").status_code == 403
     assert served.nobody.get("/api/v1/stats/spc").status_code == 401
-
-
-# Reports of a time
 
 
 NAMES = ("=HYPERLINK(1)", "Ü-7", 'a"b,c', "R$1$")
 
 
-def table(answer: object) -> list[dict[str, str]]:
+def table(answer):
     text = answer.content.decode("utf-8-sig")
     return list(csv.DictReader(io.StringIO(text)))
 
 
 @pytest.fixture
-def worked(served: Served) -> Served:
+def worked(served):
     """A gate with a board for each name, of which people answered one call."""
     with served.database.writing() as connection:
         content = RecipeContent(rules=TINY).model_dump(mode="json")
@@ -134,7 +131,7 @@ def worked(served: Served) -> Served:
     return served
 
 
-def test_calls_are_a_table_with_the_newest_answers(worked: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_are_a_table_with_the_newest_answers(worked, monkeypatch):
     monkeypatch.setattr(report_routes, "TOGETHER", 3)
     local = worked.gate.config.model_copy(update={"zone": "Asia/Tokyo"})
     worked.gate.config = local
@@ -151,7 +148,7 @@ def test_calls_are_a_table_with_the_newest_answers(worked: Served, monkeypatch: 
     assert table(worked.engineer.get("/api/v1/reports/calls.csv?recipe=tiny")) == []
 
 
-def test_figures_are_a_table_with_their_bounds(worked: Served) -> None:
+def test_figures_are_a_table_with_their_bounds(worked):
     rows = {row["name"]: row for row in table(worked.operator.get("/api/v1/reports/figures.csv"))}
     assert (rows["raw_fpy"]["value"], rows["raw_fpy"]["events"], rows["raw_fpy"]["trials"]) == ("0.0", "0", "4")
     assert rows["dpmo"]["missing"] == "open: 7 of 8"

@@ -2,12 +2,10 @@
 
 import math
 import time
-from collections.abc import Sequence
 
 import pytest
 from serve_rows import NOON, accepted, decided, decision, late, ng, the
-from serving import Served
-from stations import DARK, LIGHT, Shop, quick_opener
+from stations import DARK, LIGHT, quick_opener
 from tiny_line import TINY
 from waiting import eventually
 
@@ -25,8 +23,7 @@ from coe.serve.database import (
     states,
     verifications,
 )
-from coe.serve.database.connecting import Database
-from coe.serve.database.tables import Board, Fault, NewCall, NewVerification
+from coe.serve.database.tables import Board, NewVerification
 from coe.serve.enums import (
     BoardState,
     By,
@@ -40,17 +37,17 @@ from coe.serve.enums import (
     Subject,
 )
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.stop_rules import SeenBoard, SeenCall, StopRule, StopRules, alarms
+from coe.serve.stop_rules import SeenBoard, SeenCall, StopRule, alarms
 from coe.serve.worker.station import Station
 
 AT_R1 = StopRule(same=(By.REFDES, By.LABEL), times=3)
 
 
-def seen(*places: str, label: str = "cracked", outcome: Outcome | None = None) -> list[SeenCall]:
+def seen(*places, label="cracked", outcome=None):
     return [SeenCall(place, "R0402", label, CallReason.EXPERT, outcome, "body", f"F-{place}") for place in places]
 
 
-def timetable(rule: StopRule, boards: Sequence[Sequence[SeenCall]]) -> list[tuple[int, str]]:
+def timetable(rule, boards):
     """Return the number of each board that gives an alarm, with what the alarm is about."""
     rows = [SeenBoard(number, calls=calls) for number, calls in enumerate(boards, 1)]
     return [
@@ -95,15 +92,13 @@ def timetable(rule: StopRule, boards: Sequence[Sequence[SeenCall]]) -> list[tupl
         ),
     ],
 )
-def test_an_alarm_is_given_by_the_board_that_makes_it_true(
-    rule: StopRule, boards: list[list[SeenCall]], told: list[tuple[int, str]]
-) -> None:
+def test_an_alarm_is_given_by_the_board_that_makes_it_true(rule, boards, told):
     found = timetable(rule, boards)
     assert found[: len(told)] == told
     assert len(found) == len(told)
 
 
-def test_late_and_unseen_boards_are_counted_as_boards() -> None:
+def test_late_and_unseen_boards_are_counted_as_boards():
     lost = SeenCall("R1", "R0402", "", CallReason.NOT_REGISTERED)
     boards = [SeenBoard(2, late=True, calls=[lost, lost]), SeenBoard(1, late=True)]
     assert len(alarms("r", StopRule(counts="late boards", times=2), boards, 2)) == 1
@@ -122,32 +117,32 @@ def test_late_and_unseen_boards_are_counted_as_boards() -> None:
         ({"times": 3, "sane": ["label"]}, "did you mean 'same'"),
     ],
 )
-def test_a_rule_that_does_not_fit_is_one_sentence(rule: dict[str, object], sentence: str) -> None:
+def test_a_rule_that_does_not_fit_is_one_sentence(rule, sentence):
     with pytest.raises(ConfigError, match=sentence):
         of_json(rule, StopRule)
 
 
-RULES: StopRules = {"paste": AT_R1}
-HOLDING: StopRules = {"paste": AT_R1.model_copy(update={"hold": True})}
+RULES = {"paste": AT_R1}
+HOLDING = {"paste": AT_R1.model_copy(update={"hold": True})}
 
 
-def decide(database: Database, key: str, *calls: NewCall, rules: StopRules = RULES) -> None:
+def decide(database, key, *calls, rules=RULES):
     with database.writing() as connection:
         board = accepted(connection, key)
         assert board_rows.decide(connection, decision(board, *calls), rules)
         assert not board_rows.decide(connection, decision(board, *calls), rules), "a crash after the commit"
 
 
-def raised(database: Database) -> list[Fault]:
+def raised(database):
     return database.read(fault_log.open_faults)
 
 
-def told(database: Database) -> list[EventKind]:
+def told(database):
     kinds = (EventKind.FAULT_RAISED, EventKind.FAULT_CLEARED)
     return [event.kind for event in database.read(event_log.after, 0) if event.kind in kinds]
 
 
-def test_an_alarm_is_told_once_and_what_was_cleared_counts_no_more(database: Database) -> None:
+def test_an_alarm_is_told_once_and_what_was_cleared_counts_no_more(database):
     for number in range(4):
         decide(database, f"k{number}", ng("R1"))
     [alarm] = raised(database)
@@ -162,7 +157,7 @@ def test_an_alarm_is_told_once_and_what_was_cleared_counts_no_more(database: Dat
     assert database.read(states.intake) is Intake.OPEN
 
 
-def test_a_board_that_comes_back_and_another_recipe_say_nothing(database: Database) -> None:
+def test_a_board_that_comes_back_and_another_recipe_say_nothing(database):
     with database.writing() as connection:
         for key in ("k1", "k2", "k3"):
             board = accepted(connection, key, serial="SN1")
@@ -171,7 +166,7 @@ def test_a_board_that_comes_back_and_another_recipe_say_nothing(database: Databa
     assert raised(database) == []
 
 
-def test_a_held_line_takes_no_board_until_its_last_alarm_is_cleared(database: Database) -> None:
+def test_a_held_line_takes_no_board_until_its_last_alarm_is_cleared(database):
     for number in range(3):
         decide(database, f"k{number}", ng("R1"), ng("R2"), rules=HOLDING)
     assert database.read(states.intake) is Intake.HELD
@@ -185,15 +180,15 @@ def test_a_held_line_takes_no_board_until_its_last_alarm_is_cleared(database: Da
 
 
 @pytest.mark.parametrize(("by", "then"), [("ann", Intake.DRAINING), (Process.WORKER, Intake.HELD)])
-def test_a_hold_leaves_a_persons_drain_and_outlives_an_end_in_order(database: Database, by: str, then: Intake) -> None:
+def test_a_hold_leaves_a_persons_drain_and_outlives_an_end_in_order(database, by, then):
     database.write(states.change, Subject.INTAKE, Intake.DRAINING, by=by, now_us=NOON)
     for number in range(3):
         decide(database, f"k{number}", ng("R1"), rules=HOLDING)
     assert database.read(states.intake) is then
 
 
-def test_confirmed_defects_and_late_boards_give_alarms(database: Database) -> None:
-    rules: StopRules = {
+def test_confirmed_defects_and_late_boards_give_alarms(database):
+    rules = {
         "late": StopRule(counts="late boards", times=2),
         "real": StopRule(counts="confirmed", same=(By.LABEL,), times=1, hold=True),
     }
@@ -208,8 +203,8 @@ def test_confirmed_defects_and_late_boards_give_alarms(database: Database) -> No
     assert database.read(states.intake) is Intake.HELD
 
 
-def test_confirmed_defects_in_a_row_give_an_alarm_although_people_are_behind_the_line(database: Database) -> None:
-    rules: StopRules = {"real": StopRule(counts="confirmed", same=(By.REFDES,), times=3)}
+def test_confirmed_defects_in_a_row_give_an_alarm_although_people_are_behind_the_line(database):
+    rules = {"real": StopRule(counts="confirmed", same=(By.REFDES,), times=3)}
     boards = [database.write(decided, f"k{number}", ng("R1"), ng("R2")) for number in range(5)]
     for number, board in enumerate(boards[:3]):
         assert raised(database) == []
@@ -221,7 +216,7 @@ def test_confirmed_defects_in_a_row_give_an_alarm_although_people_are_behind_the
     assert [(fault.about, fault.board_id) for fault in raised(database)] == [("real: refdes R1", 3)]
 
 
-def test_a_line_that_a_rule_holds_begins_no_board_and_goes_on_when_it_is_cleared(shop: Shop) -> None:
+def test_a_line_that_a_rule_holds_begins_no_board_and_goes_on_when_it_is_cleared(shop):
     rules = {"row": StopRule(same=(By.REFDES,), times=2, hold=True)}
     shop.config = shop.config.model_copy(update={"stop_rules": rules})
     boards = [shop.accept({"R1": DARK}, key=f"k{number}") for number in range(2)]
@@ -238,7 +233,7 @@ def test_a_line_that_a_rule_holds_begins_no_board_and_goes_on_when_it_is_cleared
     assert shop.state(waits).verdict is Verdict.OK
 
 
-def test_a_hold_by_a_persons_answer_lets_no_board_begin_that_the_line_saw_before(shop: Shop) -> None:
+def test_a_hold_by_a_persons_answer_lets_no_board_begin_that_the_line_saw_before(shop):
     waits = shop.accept({"R1": LIGHT})
     station = Station(shop.config, shop.database, open_line=quick_opener(shop.tiny, shop.device))
     station._next_look_s = math.inf
@@ -253,12 +248,12 @@ def test_a_hold_by_a_persons_answer_lets_no_board_begin_that_the_line_saw_before
     station.close()
 
 
-def test_a_drain_that_ends_does_not_release_a_line_that_an_alarm_holds(served: Served) -> None:
+def test_a_drain_that_ends_does_not_release_a_line_that_an_alarm_holds(served):
     for number in range(3):
         decide(served.database, f"k{number}", ng("R1"), rules=HOLDING)
     [holding] = raised(served.database)
 
-    def intake() -> str:
+    def intake():
         return str(served.engineer.get("/api/v1/state").json()["intake"])
 
     assert served.engineer.post("/api/v1/resume").status_code == 409
@@ -270,8 +265,8 @@ def test_a_drain_that_ends_does_not_release_a_line_that_an_alarm_holds(served: S
     assert served.engineer.post("/api/v1/resume").json()["intake"] == "open"
 
 
-def test_operators_clear_alarms_and_engineers_what_holds_the_line(served: Served) -> None:
-    def alarm(rules: StopRules) -> int:
+def test_operators_clear_alarms_and_engineers_what_holds_the_line(served):
+    def alarm(rules):
         with served.database.writing() as connection:
             for number in range(3):
                 key = f"{rules is HOLDING}{number}"
@@ -291,7 +286,7 @@ def test_operators_clear_alarms_and_engineers_what_holds_the_line(served: Served
     assert served.engineer.post(f"/api/v1/faults/{holding}/clear").status_code == 404
 
 
-def test_calls_are_counted_by_place_panel_position_and_feeder(served: Served) -> None:
+def test_calls_are_counted_by_place_panel_position_and_feeder(served):
     with served.database.writing() as connection:
         content = RecipeContent(rules=TINY, feeders={"R1": "F12"}).model_dump(mode="json")
         version = recipe_versions.add(connection, "fed", content, by="ann", now_us=NOON)
@@ -301,7 +296,7 @@ def test_calls_are_counted_by_place_panel_position_and_feeder(served: Served) ->
             board = the(row_types.get(connection, Board, board.id))
             board_rows.decide(connection, decision(board, *map(ng, places), at_us=now_us()))
 
-    def bars(by: str) -> dict[str, int]:
+    def bars(by):
         rows = served.operator.get("/api/v1/stats/pareto", params={"by": by}).json()["bars"]
         return {row["name"]: row["calls"] for row in rows}
 

@@ -7,17 +7,14 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from certificates import Authority
-from serving import Served, config_of, locked, problem, put, serving, signed_in
+from serving import config_of, locked, problem, put, serving, signed_in
 from tiny_line import TINY
 from waiting import eventually
 
@@ -41,7 +38,7 @@ ROOMY, LOW, FULL = DataDisk(100 * GIB, 50 * GIB), DataDisk(100 * GIB, 3 * GIB), 
 
 
 @pytest.fixture
-def station(served: Served) -> Iterator[Served]:
+def station(served):
     """A gate that waits briefly for a lock, beside a line that answers."""
     patient = served.gate.database
     served.gate.database = open_database(patient.url.render_as_string(), busy_s=0.1)
@@ -53,13 +50,13 @@ def station(served: Served) -> Iterator[Served]:
     served.gate.database = patient
 
 
-def disk(monkeypatch: pytest.MonkeyPatch, size: DataDisk) -> None:
+def disk(monkeypatch, size):
     usage = SimpleNamespace(total=size.total, used=size.total - size.free, free=size.free)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
 
 
 @contextmanager
-def locked_for_readers(served: Served) -> Iterator[None]:
+def locked_for_readers(served):
     """Give the gate a copy of its database whose file another connection has for itself alone."""
     before = served.gate.database
     before.shorten_log()
@@ -76,9 +73,9 @@ def locked_for_readers(served: Served) -> Iterator[None]:
 
 
 @contextmanager
-def logged() -> Iterator[list[logging.LogRecord]]:
+def logged():
     """Give the list of what is logged from now on, at the level WARNING or above."""
-    records: list[logging.LogRecord] = []
+    records = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = records.append
     logging.getLogger().addHandler(handler)
@@ -88,29 +85,27 @@ def logged() -> Iterator[list[logging.LogRecord]]:
         logging.getLogger().removeHandler(handler)
 
 
-def look(served: Served) -> None:
+def look(served):
     """Let the gate give its sign of life, as it does every two seconds."""
     asyncio.run(give_sign(served.gate))
 
 
-def shown(served: Served) -> list[tuple[str, str]]:
+def shown(served):
     """Return the open faults, as the API shows them."""
     return [(fault["kind"], fault["about"]) for fault in served.operator.get("/api/v1/faults").json()["faults"]]
 
 
-def metric(served: Served, name: str) -> float:
+def metric(served, name):
     samples = [line.split() for line in served.engineer.get("/metrics").text.splitlines() if line[0] != "#"]
     return next(float(value) for found, value in samples if found == name)
 
 
-def history(database: Database) -> list[tuple[FaultKind, str, str]]:
+def history(database):
     with database.reading() as connection:
         return [(fault.kind, fault.about, fault.cleared_by) for fault in fault_log.newest(connection)]
 
 
-def test_a_locked_database_is_shown_everywhere_at_once_and_the_history_has_it_afterwards(
-    station: Served, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_locked_database_is_shown_everywhere_at_once_and_the_history_has_it_afterwards(station, monkeypatch, capfd):
     assert station.nobody.get("/health/ready").status_code == 200
     with closing(signed_in(station, Role.ENGINEER)) as person, locked(station.gate.database):
         look(station)
@@ -135,11 +130,11 @@ def test_a_locked_database_is_shown_everywhere_at_once_and_the_history_has_it_af
     assert station.nobody.get("/health/ready").status_code == 200
 
 
-def csrf(page: str) -> str:
+def csrf(page):
     return page.partition('name="csrf" content="')[2].partition('"')[0]
 
 
-def test_pages_say_what_is_wrong_when_the_database_cannot_even_be_read(station: Served) -> None:
+def test_pages_say_what_is_wrong_when_the_database_cannot_even_be_read(station):
     with closing(signed_in(station, Role.ENGINEER)) as person, locked_for_readers(station):
         for path in PAGES:
             page = person.get(path)
@@ -163,12 +158,10 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("number", FAILURES)
-def test_a_page_for_which_the_disk_has_no_room_or_fails_says_so(
-    station: Served, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_page_for_which_the_disk_has_no_room_or_fails_says_so(station, monkeypatch, number):
     """As that of a service of before without its secret."""
 
-    def refuse(path: object) -> bytes:
+    def refuse(path):
         raise OSError(number, "no room")
 
     monkeypatch.setattr(gate_state, "read_or_make", refuse)
@@ -184,10 +177,8 @@ def test_a_page_for_which_the_disk_has_no_room_or_fails_says_so(
 
 @pytest.mark.parametrize("number", FAILURES)
 @pytest.mark.parametrize("met_by", ["upload", "look"])
-def test_a_disk_that_takes_no_picture_is_shown_until_it_does(
-    station: Served, monkeypatch: pytest.MonkeyPatch, number: int, met_by: str
-) -> None:
-    def refuse(*_: object) -> None:
+def test_a_disk_that_takes_no_picture_is_shown_until_it_does(station, monkeypatch, number, met_by):
+    def refuse(*_):
         raise OSError(number, "no")
 
     status, kind = FAILURES[number]
@@ -211,13 +202,11 @@ def test_a_disk_that_takes_no_picture_is_shown_until_it_does(
     assert put(station.feeder, "k1", "R1").status_code == 201
 
 
-def test_a_disk_that_does_not_answer_is_shown_takes_no_picture_and_holds_up_nothing_else(
-    station: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_does_not_answer_is_shown_takes_no_picture_and_holds_up_nothing_else(station, monkeypatch):
     answers, keep, reading = threading.Event(), Receiving.keep, Database.reading
-    held: list[Receiving] = []
+    held = []
 
-    def hang(receiving: Receiving) -> str:
+    def hang(receiving):
         held.append(receiving)
         answers.wait()
         return keep(receiving)
@@ -252,11 +241,11 @@ def test_a_disk_that_does_not_answer_is_shown_takes_no_picture_and_holds_up_noth
 
 @pytest.mark.parametrize("number", [errno.EROFS, None], ids=["refuses", "hangs"])
 def test_a_start_onto_a_disk_that_fails_shows_its_fault_and_goes_on_once_it_is_back(
-    sqlite_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int | None
-) -> None:
+    sqlite_database, tmp_path, monkeypatch, number
+):
     answers, prepare = threading.Event(), Pictures.prepare
 
-    def fail(pictures: Pictures) -> None:
+    def fail(pictures):
         if number is not None and not answers.is_set():
             raise OSError(number, "no")
         answers.wait()
@@ -278,11 +267,11 @@ def test_a_start_onto_a_disk_that_fails_shows_its_fault_and_goes_on_once_it_is_b
 
 @pytest.mark.parametrize("reads_hang", [True, False])
 def test_a_database_that_does_not_answer_is_shown_by_every_page_at_once_and_comes_back_by_itself(
-    station: Served, monkeypatch: pytest.MonkeyPatch, reads_hang: bool
-) -> None:
+    station, monkeypatch, reads_hang
+):
     answers, reading, writing, held = threading.Event(), Database.reading, Database.writing, list[str]()
 
-    def hang(of: Callable[[Database], Any], database: Database) -> Any:
+    def hang(of, database):
         held.append("one")
         answers.wait()
         return of(database)
@@ -322,15 +311,13 @@ def test_a_database_that_does_not_answer_is_shown_by_every_page_at_once_and_come
 @pytest.mark.parametrize(
     ("kind", "told"), [(DatabaseErrorKind.FULL, "report"), (DatabaseErrorKind.BUSY, "locked")], ids=["full", "busy"]
 )
-def test_long_work_is_waited_for_while_there_is_no_room_and_not_while_the_database_is_locked(
-    monkeypatch: pytest.MonkeyPatch, kind: DatabaseErrorKind, told: str
-) -> None:
+def test_long_work_is_waited_for_while_there_is_no_room_and_not_while_the_database_is_locked(monkeypatch, kind, told):
     monkeypatch.setattr(storage, "GLANCE_S", 0.01)
 
-    def refuse() -> None:
+    def refuse():
         raise DatabaseError(kind, "locked")
 
-    async def report() -> str:
+    async def report():
         with closing(storage.Storage("test", TimeoutError)) as database:
             database.answers_s = 0.05
             with pytest.raises(DatabaseError):
@@ -343,9 +330,7 @@ def test_long_work_is_waited_for_while_there_is_no_room_and_not_while_the_databa
     assert asyncio.run(report()) == told
 
 
-def test_a_disk_of_experts_that_hangs_holds_up_the_recipes_that_are_checked_alone(
-    station: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_of_experts_that_hangs_holds_up_the_recipes_that_are_checked_alone(station, monkeypatch):
     answers, held = threading.Event(), list[object]()
     monkeypatch.setattr(weights_used, "read_manifests", lambda *of: held.append(of) or (answers.wait() and {}))
     with ThreadPoolExecutor(storage.THREADS) as people:
@@ -361,9 +346,7 @@ def test_a_disk_of_experts_that_hangs_holds_up_the_recipes_that_are_checked_alon
     assert post().status_code == 201
 
 
-def test_a_disk_that_fills_is_warned_of_before_and_the_faults_clear_themselves(
-    station: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_is_warned_of_before_and_the_faults_clear_themselves(station, monkeypatch):
     look(station)
     assert shown(station) == []
     assert metric(station, "coe_disk_free_ratio") == 0.5
@@ -394,9 +377,7 @@ def test_a_disk_that_fills_is_warned_of_before_and_the_faults_clear_themselves(
     ]
 
 
-def test_a_certificate_is_warned_of_before_its_end_and_again_each_day(
-    station: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_certificate_is_warned_of_before_its_end_and_again_each_day(station, monkeypatch, tmp_path):
     file, key = Authority(tmp_path, "plant").certificate("ours")  # of two days, the first of which is over
     old, new = (Authority(tmp_path, name, days).path for name, days in (("old", 1), ("new", 50)))
     new.write_bytes(old.read_bytes() + new.read_bytes())  # as while an authority changes its own
@@ -431,9 +412,7 @@ def test_a_certificate_is_warned_of_before_its_end_and_again_each_day(
 
 
 @pytest.mark.parametrize("roomy", [ROOMY, DataDisk(200 << 20, 150 << 20)])
-def test_a_database_that_met_a_full_disk_stays_a_fault_until_there_is_room_and_a_while_has_passed(
-    roomy: DataDisk,
-) -> None:
+def test_a_database_that_met_a_full_disk_stays_a_fault_until_there_is_room_and_a_while_has_passed(roomy):
     passed = [0.0]
     faults = OwnFaults(lambda: 1, lambda: passed[0])
     faults.database_failed(DatabaseError(DatabaseErrorKind.FULL, "full"))
@@ -447,7 +426,7 @@ def test_a_database_that_met_a_full_disk_stays_a_fault_until_there_is_room_and_a
     assert not faults.of_storage()
 
 
-def test_a_fault_of_an_earlier_process_is_cleared_when_its_cause_is_gone(station: Served) -> None:
+def test_a_fault_of_an_earlier_process_is_cleared_when_its_cause_is_gone(station):
     with station.database.writing() as connection:
         for kind in (FaultKind.DISK_LOW, FaultKind.DISK_FULL):
             fault_log.note(connection, NewFault(Process.WEB, kind, "before"), 1)
@@ -455,10 +434,10 @@ def test_a_fault_of_an_earlier_process_is_cleared_when_its_cause_is_gone(station
     assert shown(station) == []
 
 
-def test_a_busy_box_is_not_called_a_disk_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_box_is_not_called_a_disk_that_does_not_answer(monkeypatch):
     monkeypatch.setattr(storage, "GLANCE_S", 0.05)
 
-    async def looked(is_busy: bool) -> object:
+    async def looked(is_busy):
         with closing(storage.Storage("test", TimeoutError)) as disk:
             disk.answers_s = 0.3
             look = asyncio.ensure_future(disk.look(lambda: time.sleep(0.5) or "answer"))
@@ -471,7 +450,7 @@ def test_a_busy_box_is_not_called_a_disk_that_does_not_answer(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("ahead_us", [LONGEST_OFF_US + 1, -LONGEST_OFF_US - DAY_US], ids=["ahead", "behind"])
-def test_a_clock_far_off_at_the_start_removes_no_picture_until_somebody_says_so(served: Served, ahead_us: int) -> None:
+def test_a_clock_far_off_at_the_start_removes_no_picture_until_somebody_says_so(served, ahead_us):
     put(served.feeder, "k1", "R1")
     config, before_us = served.gate.config, now_us() - ahead_us
     served.database.write(states.beat, Process.WEB, pid=1, now_us=before_us)
@@ -487,7 +466,7 @@ def test_a_clock_far_off_at_the_start_removes_no_picture_until_somebody_says_so(
         assert remove_old(gate, 0, later_us, None) == 1
 
 
-def test_pictures_go_by_a_clock_that_was_set_far_ahead_once_somebody_says_so(served: Served) -> None:
+def test_pictures_go_by_a_clock_that_was_set_far_ahead_once_somebody_says_so(served):
     gate, ahead_us = served.gate, 0
     gate.now_us = lambda: now_us() + ahead_us
     clock = SteadyClock(gate.now_us)
@@ -504,7 +483,7 @@ def test_pictures_go_by_a_clock_that_was_set_far_ahead_once_somebody_says_so(ser
     assert gate.now_us() - clock.now_us() < DAY_US
 
 
-def test_files_without_a_row_go_although_the_archive_is_not_there(served: Served) -> None:
+def test_files_without_a_row_go_although_the_archive_is_not_there(served):
     put(served.feeder, "k1", "R1")
     gate, later_us = served.gate, now_us() + 400 * DAY_US
     retention = gate.config.retention.model_copy(update={"archive": gate.config.data / "nowhere"})

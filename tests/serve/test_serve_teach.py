@@ -12,20 +12,17 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 
 import drawn_boards
-import httpx
 import pytest
 import yaml
 from openpyxl import Workbook
 from openpyxl.styles import Font
 from PIL import Image
 from serve_rows import the
-from serving import Served, png, problem, put, signed_in
+from serving import png, problem, put, signed_in
 from stations import deciding, state_of
 from waiting import eventually
 
@@ -93,25 +90,25 @@ NAMED = [
 class Asked(Works):
     """Says which commands would run, and runs none."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.commands: list[Sequence[str]] = []
+        self.commands = []
 
-    def begin(self, draft: BoardDraft, what: str, then: str, commands: Sequence[Sequence[str]]) -> None:
+    def begin(self, draft, what, then, commands):
         self.commands += commands
 
 
 @pytest.fixture(autouse=True)
-def asked(served: Served) -> Asked:
+def asked(served):
     served.gate.works = Asked()
     return served.gate.works
 
 
-def draft_in(served: Served) -> BoardDraft:
+def draft_in(served):
     return BoardDraft(served.gate.config.data / "teach", "line7")
 
 
-def begun_by_commands(served: Served) -> BoardDraft:
+def begun_by_commands(served):
     """Write what `coe-board new` and a person have written; the gate has not seen it."""
     draft = draft_in(served)
     for path, text in ((draft.recipe, RECIPE), (draft.rules, RULES), (draft.answers, ANSWERS)):
@@ -120,12 +117,12 @@ def begun_by_commands(served: Served) -> BoardDraft:
     return draft
 
 
-def send(client: httpx.Client, kind: str, content: bytes, name: str) -> httpx.Response:
+def send(client, kind, content, name):
     # A process of its own may read it, and starts slowly on a busy machine.
     return client.put(f"/teach/line7/files/{kind}", content=content, params={"name": name}, timeout=120)
 
 
-def with_files(served: Served) -> BoardDraft:
+def with_files(served):
     """Continue a draft of commands: the placement file and a picture come in, and it is said how they read."""
     draft = begun_by_commands(served)
     layout = drawn_boards.layout()
@@ -138,7 +135,7 @@ def with_files(served: Served) -> BoardDraft:
     return draft
 
 
-def test_only_who_may_change_recipes_teaches(served: Served) -> None:
+def test_only_who_may_change_recipes_teaches(served):
     with_files(served)
     for client, refused, page in ((served.feeder, 403, 403), (served.operator, 403, 403), (served.nobody, 401, 303)):
         for operation in teach_routes.router.operations:
@@ -148,7 +145,7 @@ def test_only_who_may_change_recipes_teaches(served: Served) -> None:
             assert client.get(path).status_code == page
 
 
-def test_a_session_needs_its_token(served: Served) -> None:
+def test_a_session_needs_its_token(served):
     with_files(served)
     with closing(signed_in(served, Role.ENGINEER)) as person:
         assert person.post("/teach/line7/undo").status_code == 403
@@ -157,20 +154,20 @@ def test_a_session_needs_its_token(served: Served) -> None:
         assert "/teach" not in person.get("/recipes").text
 
 
-def test_a_name_that_no_board_can_have_is_a_sentence(served: Served) -> None:
+def test_a_name_that_no_board_can_have_is_a_sentence(served):
     for name in ("", "../x", "a/b", ".x", "routing_rules", "line7.calibration", "x" * 101, "<b>"):
         problem(served.engineer.post("/teach", json={"name": name}), 422, "invalid")
     assert not list((served.gate.config.data / "teach").glob("*"))
 
 
-def test_a_board_is_begun_once(served: Served) -> None:
+def test_a_board_is_begun_once(served):
     assert served.engineer.post("/teach", json={"name": " line7 "}).json() == {"draft": "line7"}
     assert "line7" in problem(served.engineer.post("/teach", json={"name": "line7"}), 422, "invalid")["detail"]
     assert served.engineer.get("/teach/line8").status_code == 404
     assert current(draft_in(served)) is TeachStep.FILES
 
 
-def test_a_file_of_any_name_stays_in_its_folder(served: Served) -> None:
+def test_a_file_of_any_name_stays_in_its_folder(served):
     served.engineer.post("/teach", json={"name": "line7"})
     names = {
         "../../../etc/passwd": "passwd.png",
@@ -188,7 +185,7 @@ def test_a_file_of_any_name_stays_in_its_folder(served: Served) -> None:
     assert "<img src=x" not in served.engineer.get("/teach/line7/files").text
 
 
-def test_broken_pictures_are_refused_beside_the_field(served: Served) -> None:
+def test_broken_pictures_are_refused_beside_the_field(served):
     served.engineer.post("/teach", json={"name": "line7"})
     problem(send(served.engineer, "boards", b"no picture", "a.png"), 415, "not-a-picture")
     problem(send(served.engineer, "boards", png()[:-200], "torn.png"), 422, "invalid")
@@ -200,7 +197,7 @@ def test_broken_pictures_are_refused_beside_the_field(served: Served) -> None:
     assert not draft_in(served).pictures
 
 
-def test_two_boards_of_one_name_both_stay(served: Served) -> None:
+def test_two_boards_of_one_name_both_stay(served):
     served.engineer.post("/teach", json={"name": "line7"})
     sent = [send(served.engineer, "boards", png(seed), "SN.png").json()["file"] for seed in (0, 1, 0)]
     assert sent == ["SN.png", "SN-2.png", "SN.png"]
@@ -218,7 +215,7 @@ FAULTY = (
 )
 
 
-def test_a_placement_file_with_faults_is_a_sentence_on_the_page(served: Served) -> None:
+def test_a_placement_file_with_faults_is_a_sentence_on_the_page(served):
     draft = begun_by_commands(served)
     for text in FAULTY:
         sent = send(served.engineer, "placements", text, "pnp.csv")
@@ -232,7 +229,7 @@ def test_a_placement_file_with_faults_is_a_sentence_on_the_page(served: Served) 
         assert not draft.state.read
 
 
-def test_the_page_shows_how_the_file_reads_and_asks_for_a_unit(served: Served) -> None:
+def test_the_page_shows_how_the_file_reads_and_asks_for_a_unit(served):
     draft = begun_by_commands(served)
     send(served.engineer, "placements", (ROWS + MARKS).encode(), "pnp.csv")
     send(served.engineer, "boards", png(), "SN1.png")
@@ -246,7 +243,7 @@ def test_the_page_shows_how_the_file_reads_and_asks_for_a_unit(served: Served) -
     assert [place.refdes for place in draft.read().places][:2] == ["P1", "P3"]
 
 
-def test_a_spreadsheet_is_kept_as_text(served: Served) -> None:
+def test_a_spreadsheet_is_kept_as_text(served):
     book, file = Workbook(), io.BytesIO()
     for row in ROWS.splitlines():
         book.active.append(row.split(","))
@@ -274,7 +271,7 @@ def test_a_spreadsheet_is_kept_as_text(served: Served) -> None:
         assert (draft.folder / "placements" / "pnp.csv").read_text() == text
 
 
-def spreadsheet(rows: int = 3) -> bytes:
+def spreadsheet(rows=3):
     """Return a spreadsheet with so many short rows."""
     book, file = Workbook(), io.BytesIO()
     for _ in range(rows):
@@ -283,12 +280,12 @@ def spreadsheet(rows: int = 3) -> bytes:
     return file.getvalue()
 
 
-def test_while_tables_are_read_all_else_goes_on(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_tables_are_read_all_else_goes_on(served, monkeypatch):
     for name in ("line7", "line8"):
         assert served.engineer.post("/teach", json={"name": name}).status_code == 201
     go_on = threading.Event()
 
-    async def slowly(content: bytes, name: str, kind: str) -> tuple[str, tuple[str, ...]]:
+    async def slowly(content, name, kind):
         while not go_on.is_set():
             await asyncio.sleep(0.01)
         return ROWS, ()
@@ -306,9 +303,7 @@ def test_while_tables_are_read_all_else_goes_on(served: Served, monkeypatch: pyt
 
 
 @pytest.mark.parametrize(("bound", "least", "word"), [("MOST_S", 0.0, "more than 0 s"), ("MOST_TEXT", 5, "5 bytes")])
-def test_a_table_that_takes_too_much_is_refused(
-    served: Served, monkeypatch: pytest.MonkeyPatch, bound: str, least: float, word: str
-) -> None:
+def test_a_table_that_takes_too_much_is_refused(served, monkeypatch, bound, least, word):
     monkeypatch.setattr(table_text, bound, least)
     served.engineer.post("/teach", json={"name": "line7"})
     content = spreadsheet() if bound == "MOST_S" else ROWS.encode()
@@ -317,14 +312,14 @@ def test_a_table_that_takes_too_much_is_refused(
 
 
 @pytest.mark.slow
-def test_the_process_that_reads_a_table_has_so_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_process_that_reads_a_table_has_so_much_memory(monkeypatch):
     told = "import coe.serve.teach.table_text as t; t.text_of = lambda *a: bytearray(3 << 30); t.main()"
     run = subprocess.run([sys.executable, "-c", told, "placements", "a"], input=b"PK", capture_output=True, check=False)
     assert run.returncode == 1
     assert b"MemoryError" in run.stderr
 
 
-def test_a_board_begun_with_commands_goes_on_at_the_page(served: Served) -> None:
+def test_a_board_begun_with_commands_goes_on_at_the_page(served):
     draft = with_files(served)
     assert [one.step for one in states(draft) if one.done] == [TeachStep.FILES, TeachStep.READING, TeachStep.PLACE]
     shown = served.engineer.get("/teach/line7/map/SN1.png").json()
@@ -335,7 +330,7 @@ def test_a_board_begun_with_commands_goes_on_at_the_page(served: Served) -> None
         assert (u / w, v / w) == pytest.approx(fit.matrix[:, :2] @ (x, y) + fit.matrix[:, 2], abs=0.5)
 
 
-def test_points_that_a_person_shows_tell_the_map(served: Served) -> None:
+def test_points_that_a_person_shows_tell_the_map(served):
     with_files(served)
     points = {"F1": [10, 300], "F2": [350, 300]}  # 17 mm, 340 pixels
     (a, b, c), (d, e, f), _ = served.engineer.post("/teach/line7/map", json={"points": points}).json()["matrix"]
@@ -352,7 +347,7 @@ def test_points_that_a_person_shows_tell_the_map(served: Served) -> None:
         )
 
 
-def test_what_a_person_showed_counts_for_the_picture_whatever_is_found_in_it(served: Served) -> None:
+def test_what_a_person_showed_counts_for_the_picture_whatever_is_found_in_it(served):
     draft = with_files(served)
     send(served.engineer, "boards", png(side=400), "SN2.png")
     draft.say(draft.state.model_copy(update={"fits": False}))
@@ -381,9 +376,7 @@ def test_what_a_person_showed_counts_for_the_picture_whatever_is_found_in_it(ser
 
 @pytest.mark.timeout(1200)
 @pytest.mark.slow
-def test_four_holes_of_a_photograph_are_clicked_and_its_parts_are_learned_decided_and_reported(
-    served: Served, data: Path
-) -> None:
+def test_four_holes_of_a_photograph_are_clicked_and_its_parts_are_learned_decided_and_reported(served, data):
     """HC-SR04, VisA's pcb2: its holes show what lies below the board, so no disc is found where they are."""
     photograph = data / "visa-pcb-samples" / "pcb2" / "reference.jpg"
     if not photograph.is_file():
@@ -397,7 +390,7 @@ def test_four_holes_of_a_photograph_are_clicked_and_its_parts_are_learned_decide
     assert send(served.engineer, "placements", HC_SR04.encode(), "hcsr04.csv").status_code == 201
     assert send(served.engineer, "boards", photograph.read_bytes(), "SN1.jpg").status_code == 201
 
-    def done(path: str, body: object = None) -> None:
+    def done(path, body=None):
         assert served.engineer.post(f"/teach/line7/{path}", json=body).status_code == 202
         while served.gate.works.is_running(draft):
             time.sleep(0.2)
@@ -474,7 +467,7 @@ components:
 OF_HELD = 'packages: [{package: "*", component: part}]\nnot_inspected: ["F*"]\n'
 
 
-def test_a_board_that_a_fixture_holds_is_decided_by_who_looked_at_it(served: Served) -> None:
+def test_a_board_that_a_fixture_holds_is_decided_by_who_looked_at_it(served):
     draft = with_files(served)
     (draft.folder / STATE).unlink()
     draft.recipe.write_text(HELD)
@@ -492,14 +485,14 @@ def test_a_board_that_a_fixture_holds_is_decided_by_who_looked_at_it(served: Ser
     assert read_recipe(draft.recipe).held
 
 
-def rows_sent(served: Served, *changes: tuple[int, dict[str, object]]) -> httpx.Response:
+def rows_sent(served, *changes):
     rows = [dict(row) for row in NAMED]
     for number, change in changes:
         rows[number].update(change)
     return served.engineer.post("/teach/line7/packages", json={"rows": rows})
 
 
-def test_the_commands_are_those_that_a_person_would_type(served: Served, asked: Asked) -> None:
+def test_the_commands_are_those_that_a_person_would_type(served, asked):
     with_files(served)
     said = {"units": "mm", "side": "bottom", "bottom_x": "top", "bottom_angle": "top-180", "read": True}
     problem(served.engineer.post("/teach/line7/reading", json=said), 422, "invalid")  # it has no bottom side
@@ -515,7 +508,7 @@ def test_the_commands_are_those_that_a_person_would_type(served: Served, asked: 
     assert crop == f"coe-experts crop routing_rules/line7.yaml {where} --out line7/cut"
 
 
-def test_names_go_into_both_files(served: Served) -> None:
+def test_names_go_into_both_files(served):
     draft = with_files(served)
     assert rows_sent(served, (1, {"component": "cap"})).status_code == 202
     recipe, board = read_recipe(draft.recipe), rules.load(str(draft.rules))
@@ -531,14 +524,14 @@ def test_names_go_into_both_files(served: Served) -> None:
     assert (known.package, known.size) == ("SW_B3U", (3.6, 2.6)), "the next board knows what a person said"
 
 
-def test_two_rows_of_one_name_become_one_component(served: Served) -> None:
+def test_two_rows_of_one_name_become_one_component(served):
     draft = with_files(served)
     assert rows_sent(served, (1, {"component": "R10k"})).status_code == 202
     assert {one.component for one in draft.layout.sites} == {"R10k", "SW_B3U"}
     assert rules.load(str(draft.rules)).components["R10k"].count == 3
 
 
-def test_what_is_not_inspected_can_be_inspected_again(served: Served) -> None:
+def test_what_is_not_inspected_can_be_inspected_again(served):
     draft = with_files(served)
     assert rows_sent(served, (2, {"component": None})).status_code == 202
     assert [site.refdes for site in draft.layout.sites] == ["P1", "P2", "P3"]
@@ -546,7 +539,7 @@ def test_what_is_not_inspected_can_be_inspected_again(served: Served) -> None:
     assert [site.component for site in draft.layout.sites][-1] == "switch"
 
 
-def test_names_that_do_not_fit_change_nothing(served: Served) -> None:
+def test_names_that_do_not_fit_change_nothing(served):
     draft = with_files(served)
     before = draft.state
     for change in ({"component": "<b>"}, {"size": [0, 1]}, {"package": "no such"}):
@@ -555,7 +548,7 @@ def test_names_that_do_not_fit_change_nothing(served: Served) -> None:
     assert draft.state == before
 
 
-def test_a_component_that_an_expert_has_learned_needs_no_reference_under_another_name(served: Served) -> None:
+def test_a_component_that_an_expert_has_learned_needs_no_reference_under_another_name(served):
     draft = with_files(served)
     patch = "  C1u: {kind: patch, labels: [strange], input: 64, reject: [strange], then: {none: OK}}\ncomponents:"
     learned = RULES.replace("inspect: first-look, reference: C1u", "inspect: C1u").replace("components:", patch)
@@ -565,11 +558,11 @@ def test_a_component_that_an_expert_has_learned_needs_no_reference_under_another
     assert (component.root.expert, component.references) == ("C1u", ())
 
 
-def photos_of(draft: BoardDraft) -> set[str]:
+def photos_of(draft):
     return {path.relative_to(draft.photos).as_posix() for path in draft.photos.rglob("*.png")}
 
 
-def test_photographs_go_where_their_parts_go(served: Served) -> None:
+def test_photographs_go_where_their_parts_go(served):
     draft = with_files(served)
     with_photos(draft)
     before = photos_of(draft)
@@ -586,7 +579,7 @@ def test_photographs_go_where_their_parts_go(served: Served) -> None:
         assert served.engineer.post("/teach/line7/undo").is_success
 
 
-def test_no_photograph_takes_the_place_of_another(served: Served) -> None:
+def test_no_photograph_takes_the_place_of_another(served):
     draft = with_files(served)
     for name in ("R10k/closeup.png", "C1u/closeup.png", "SW_B3U/P1-SN1.png"):
         (draft.photos / name).parent.mkdir(parents=True)
@@ -598,7 +591,7 @@ def test_no_photograph_takes_the_place_of_another(served: Served) -> None:
     assert photos_of(draft) == {"R10k/closeup.png", "cap/closeup.png", "SW_B3U/P1-SN1.png"}, "only what was said moves"
 
 
-def test_one_part_at_least_is_inspected(served: Served) -> None:
+def test_one_part_at_least_is_inspected(served):
     draft = with_files(served)
     before = draft.state
     answer = rows_sent(served, *((row, {"component": None}) for row in range(3)))
@@ -606,14 +599,14 @@ def test_one_part_at_least_is_inspected(served: Served) -> None:
     assert draft.state == before
 
 
-def with_photos(draft: BoardDraft) -> None:
+def with_photos(draft):
     for name in ("R10k/P1-SN1.png", "R10k/P3-SN1.png", "C1u/P2-SN1.png", "SW_B3U/missing/P4-SN1.png"):
         path = draft.photos / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(png())
 
 
-def test_photographs_move_into_the_folder_of_what_they_show(served: Served) -> None:
+def test_photographs_move_into_the_folder_of_what_they_show(served):
     draft = with_files(served)
     with_photos(draft)
     asked = {"R10k/P1-SN1.png": "good", "R10k/P3-SN1.png": "bad", "SW_B3U/missing/P4-SN1.png": "bad"}
@@ -629,7 +622,7 @@ def test_photographs_move_into_the_folder_of_what_they_show(served: Served) -> N
         problem(served.engineer.post("/teach/line7/marks", json={"marks": {wrong: "good"}}), 422, "invalid")
 
 
-def test_each_step_is_taken_back_one_after_another(served: Served) -> None:
+def test_each_step_is_taken_back_one_after_another(served):
     draft = with_files(served)
     with_photos(draft)
     draft.say(draft.state.model_copy(update={"fits": False}))
@@ -650,7 +643,7 @@ def test_each_step_is_taken_back_one_after_another(served: Served) -> None:
     assert served.engineer.post("/teach/line7/undo").is_success
     assert [path.name for path in draft_in(served).pictures] == ["SN1.png"]
 
-    def undo() -> BoardDraft:
+    def undo():
         assert served.engineer.post("/teach/line7/undo").status_code == 200
         return draft_in(served)
 
@@ -664,7 +657,7 @@ def test_each_step_is_taken_back_one_after_another(served: Served) -> None:
     problem(served.engineer.post("/teach/line7/undo"), 422, "invalid")
 
 
-def test_a_restart_of_the_service_ends_what_runs_and_says_so(served: Served) -> None:
+def test_a_restart_of_the_service_ends_what_runs_and_says_so(served):
     draft = with_files(served)
     work = Work(what="The board is looked for", then="place", commands=(("coe-board", "new"),))
     (draft.folder / "work.json").write_text(work.model_dump_json())
@@ -672,7 +665,7 @@ def test_a_restart_of_the_service_ends_what_runs_and_says_so(served: Served) -> 
     assert "a restart ended this" in served.engineer.get("/teach/line7/place").text
 
 
-def test_commands_that_take_too_much_are_ended_and_the_log_says_why(served: Served) -> None:
+def test_commands_that_take_too_much_are_ended_and_the_log_says_why(served):
     draft = with_files(served)
     work = Work(what="x", then="place", commands=(("python", "-c", "import time; time.sleep(600)"),))
     for bounds, said in ((Bounds(1, 60), "memory"), (Bounds(2**40, 0), "h;")):
@@ -682,7 +675,7 @@ def test_commands_that_take_too_much_are_ended_and_the_log_says_why(served: Serv
         assert said in log_of(draft)
 
 
-def test_a_state_that_somebody_broke_is_a_sentence(served: Served) -> None:
+def test_a_state_that_somebody_broke_is_a_sentence(served):
     draft = with_files(served)
     for broken in ("{", json.dumps({"units": 3}), "[]"):
         (draft.folder / STATE).write_text(broken)
@@ -707,7 +700,7 @@ SCORED = {
 }
 
 
-def test_nothing_is_learned_before_all_is_said(served: Served, asked: Asked) -> None:
+def test_nothing_is_learned_before_all_is_said(served, asked):
     draft = with_files(served)
     rows_sent(served)
     with_photos(draft)
@@ -722,7 +715,7 @@ def test_nothing_is_learned_before_all_is_said(served: Served, asked: Asked) -> 
     assert [words[:2] for words in asked.commands[:2]] == [("coe-experts", "split"), ("coe-experts", "choose")]
 
 
-def test_all_pictures_are_learned_from_unless_some_are_kept_back(served: Served, asked: Asked) -> None:
+def test_all_pictures_are_learned_from_unless_some_are_kept_back(served, asked):
     draft = with_files(served)
     with_photos(draft)
     rows_sent(served)
@@ -739,7 +732,7 @@ def test_all_pictures_are_learned_from_unless_some_are_kept_back(served: Served,
     assert not draft.split.is_file()
 
 
-def test_scores_of_the_experts_before_do_not_stay_when_learning_ends_halfway(served: Served, asked: Asked) -> None:
+def test_scores_of_the_experts_before_do_not_stay_when_learning_ends_halfway(served, asked):
     draft = learned(served)
     assert served.engineer.post("/teach/line7/learn", json={}).is_success  # no command runs, as after a kill
     assert not any(one.can for one in states(draft) if one.step in (TeachStep.THRESHOLD, TeachStep.ACTIVATE))
@@ -747,7 +740,7 @@ def test_scores_of_the_experts_before_do_not_stay_when_learning_ends_halfway(ser
     assert all(one.can for one in states(draft) if one.step in (TeachStep.THRESHOLD, TeachStep.ACTIVATE))
 
 
-def test_lines_of_chosen_experts_go_into_the_board_file(served: Served) -> None:
+def test_lines_of_chosen_experts_go_into_the_board_file(served):
     draft = with_files(served)
     chosen = draft.folder / "chosen" / "line7.yaml"
     chosen.parent.mkdir()
@@ -768,7 +761,7 @@ def test_lines_of_chosen_experts_go_into_the_board_file(served: Served) -> None:
     assert learn[:3] == ("coe-experts", "train", "line7/first-look")
 
 
-def test_the_recipe_is_what_the_files_say(served: Served, asked: Asked) -> None:
+def test_the_recipe_is_what_the_files_say(served, asked):
     draft = with_files(served)
     assert send(served.engineer, "bom", b"Reference,Value,Footprint,DNP\nP4,reset,SW_B3U,x\n", "bom.csv").is_success
     draft.keep(draft.read())
@@ -785,7 +778,7 @@ def test_the_recipe_is_what_the_files_say(served: Served, asked: Asked) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["windows-1252", "utf-16"])
-def test_xml_in_the_encoding_that_it_declares_is_read_as_it_is_written(served: Served, encoding: str) -> None:
+def test_xml_in_the_encoding_that_it_declares_is_read_as_it_is_written(served, encoding):
     draft = with_files(served)
     part = '<placement id="P1" side="Top" part-id="R-1µ"><location units="Millimeters" x="1" y="2" rotation="0"/>'
     board = f'<?xml version="1.0" encoding="{encoding}"?><openpnp-board>{part}</placement></openpnp-board>'
@@ -795,7 +788,7 @@ def test_xml_in_the_encoding_that_it_declares_is_read_as_it_is_written(served: S
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "gb18030", "cp1252"])
 @pytest.mark.parametrize("is_sent", [True, False], ids=["sent", "by commands"])
-def test_files_in_any_usual_encoding_are_read(served: Served, encoding: str, is_sent: bool) -> None:
+def test_files_in_any_usual_encoding_are_read(served, encoding, is_sent):
     draft, value = with_files(served), "贴片" if encoding == "gb18030" else "1µ"
     rows = (ROWS + MARKS).replace("reset", value)
     if is_sent:
@@ -805,7 +798,7 @@ def test_files_in_any_usual_encoding_are_read(served: Served, encoding: str, is_
     assert draft.read().places[3].value == value
 
 
-def test_each_step_is_a_page_once_those_before_it_are_done(served: Served) -> None:
+def test_each_step_is_a_page_once_those_before_it_are_done(served):
     draft = with_files(served)
     assert "comes later" in served.engineer.get("/teach/line7/threshold").text
     rows_sent(served)
@@ -825,7 +818,7 @@ def test_each_step_is_a_page_once_those_before_it_are_done(served: Served) -> No
         assert 'role="alert">' not in page.replace('role="alert" hidden>', ""), step
 
 
-def test_files_that_were_replaced_twice_come_back(served: Served) -> None:
+def test_files_that_were_replaced_twice_come_back(served):
     draft = with_files(served)
     versions = [(ROWS + MARKS + "\n" * more).encode() for more in range(3)]
     for version in versions[1:]:
@@ -835,14 +828,14 @@ def test_files_that_were_replaced_twice_come_back(served: Served) -> None:
         assert draft.placements.read_bytes() == version
 
 
-def test_a_step_that_a_kill_ended_halfway_hinders_no_other(served: Served) -> None:
+def test_a_step_that_a_kill_ended_halfway_hinders_no_other(served):
     draft = with_files(served)
     (draft.folder / "undo" / f"{now_us() + 10**12}").mkdir()
     assert served.engineer.post("/teach/line7/bounded").status_code == 204
     assert served.engineer.post("/teach/line7/undo").json() == {"undone": "Thresholds confirmed"}
 
 
-def test_a_bom_that_is_removed_changes_what_the_placement_file_says(served: Served) -> None:
+def test_a_bom_that_is_removed_changes_what_the_placement_file_says(served):
     draft = with_files(served)
     send(served.engineer, "bom", b"Reference,Value,Footprint,DNP\nP4,reset,SW_B3U,x\n", "bom.csv")
     draft.say(draft.state.model_copy(update={"read": True}))
@@ -850,7 +843,7 @@ def test_a_bom_that_is_removed_changes_what_the_placement_file_says(served: Serv
     assert current(draft) is TeachStep.READING
 
 
-def learned(served: Served) -> BoardDraft:
+def learned(served):
     """Return a draft that can be activated: each of its parts has a good picture, and each picture a score."""
     draft = with_files(served)
     rows_sent(served)
@@ -863,7 +856,7 @@ def learned(served: Served) -> BoardDraft:
     return draft
 
 
-def test_a_component_without_pictures_is_not_learned_nor_activated(served: Served) -> None:
+def test_a_component_without_pictures_is_not_learned_nor_activated(served):
     draft = learned(served)
     (draft.photos / "SW_B3U" / "good" / "P4-SN1.png").unlink()
     assert "SW_B3U" in problem(served.engineer.post("/teach/line7/learn", json={}), 422, "invalid")["detail"]
@@ -872,7 +865,7 @@ def test_a_component_without_pictures_is_not_learned_nor_activated(served: Serve
     assert "comes later" in served.engineer.get("/teach/line7/activate").text
 
 
-def test_what_was_learned_of_other_parts_or_pictures_is_learned_again(served: Served) -> None:
+def test_what_was_learned_of_other_parts_or_pictures_is_learned_again(served):
     draft = learned(served)
     assert rows_sent(served).status_code == 202
     assert current(draft) is TeachStep.ACTIVATE, "nothing was said otherwise"

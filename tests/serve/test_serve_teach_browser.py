@@ -4,15 +4,13 @@
 """
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 from serve_rows import the
-from serving import Served, config_of, embedded, put, serving
+from serving import config_of, embedded, put, serving
 
 from apps.demo import own_board
 from coe.board import rules
@@ -22,7 +20,7 @@ from coe.placement.fit import Fit
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, keys, recipe_versions
 from coe.serve.database.board_rows import Decision
-from coe.serve.database.tables import NewCall, Recipe
+from coe.serve.database.tables import NewCall
 from coe.serve.enums import ActivationState, CallReason, Role
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.teach.teach_draft import BoardDraft
@@ -33,7 +31,7 @@ PICTURES = os.environ.get("COE_PICTURES", "")
 
 
 @pytest.fixture
-def station(tmp_path: Path, sqlite_template: Path) -> Iterator[Served]:
+def station(tmp_path, sqlite_template):
     """A gate without a recipe."""
     config = config_of(tmp_path / "service", line={"store": tmp_path / "store"})
     config.data.mkdir()
@@ -41,7 +39,7 @@ def station(tmp_path: Path, sqlite_template: Path) -> Iterator[Served]:
         yield running
 
 
-def photographed(page: Any, name: str, height: int) -> None:
+def photographed(page, name, height):
     """Write a picture of the documentation, if they are wanted."""
     if PICTURES:
         before = page.viewport_size
@@ -51,25 +49,25 @@ def photographed(page: Any, name: str, height: int) -> None:
         page.set_viewport_size(before)
 
 
-def at(page: Any, shown: tuple[float, float], size: tuple[int, int]) -> tuple[float, float]:
+def at(page, shown, size):
     """Return where a pixel of the board's picture lies in the window."""
     box = page.locator("#map-pic img").bounding_box()
     return box["x"] + shown[0] * box["width"] / size[0], box["y"] + shown[1] * box["height"] / size[1]
 
 
-def test_a_board_is_taught_without_a_text_editor(station: Served, browser: Any, tmp_path: Path) -> None:
+def test_a_board_is_taught_without_a_text_editor(station, browser, tmp_path):
     maps = own_board.build(tmp_path / "own")
     files = tmp_path / "own"
     key = keys.generate()
     station.database.write(keys.add, "ann", Role.ENGINEER, key, now_us=now_us())
     page = browser.new_page(viewport={"width": 1280, "height": 1400})
     page.set_default_timeout(900_000)
-    asked: list[str] = []
-    errors: list[str] = []
+    asked = []
+    errors = []
     page.on("request", lambda request: asked.append(request.url))
     page.on("pageerror", lambda error: errors.append(str(error)))
 
-    def after_sign_in(button: str) -> None:
+    def after_sign_in(button):
         """Press a button once the session is over, and again after a new one has begun."""
         page.context.clear_cookies()
         page.click(button)
@@ -193,7 +191,7 @@ def test_a_board_is_taught_without_a_text_editor(station: Served, browser: Any, 
     verified(station, page, recipe, files)
 
 
-def verified(station: Served, page: Any, recipe: Recipe, files: Path) -> None:
+def verified(station, page, recipe, files):
     """Hand in a board with a crack in a part, decide it as a line would, and look at its call."""
     layout = the(RecipeContent.model_validate(recipe.content).whole).layout
     pixels = np.ascontiguousarray(cv2.imread(str(files / "boards" / "SN2.png")))

@@ -20,10 +20,10 @@ from coe.serve.teach.teach_steps import crops
 from coe.serve.teach.teach_work import RESTARTED, STOPPED, WORK, Work, Works, log_of
 
 
-def test_files_of_one_name_come_back_each_to_its_place(tmp_path: Path) -> None:
+def test_files_of_one_name_come_back_each_to_its_place(tmp_path):
     draft = BoardDraft(tmp_path, "recipe")  # routing_rules/recipe.yaml and recipe/recipe.yaml
 
-    def texts() -> list[str]:
+    def texts():
         return [path.read_text().splitlines()[-1] for path in (draft.rules, draft.recipe)]
 
     before = draft.state.model_copy(update={"rules": {"a": "1"}, "recipe": {"b": "2"}})
@@ -35,7 +35,7 @@ def test_files_of_one_name_come_back_each_to_its_place(tmp_path: Path) -> None:
     assert texts() == ["{a: 1}", "{b: 2}"]
 
 
-def test_work_runs_until_a_next_step_can_begin(tmp_path: Path) -> None:
+def test_work_runs_until_a_next_step_can_begin(tmp_path):
     draft, works = BoardDraft(tmp_path, "line7"), Works()
     draft.folder.mkdir()
     done = Work(what="", then="learn", commands=(("coe-experts",),), at=1, state="done")
@@ -47,7 +47,7 @@ def test_work_runs_until_a_next_step_can_begin(tmp_path: Path) -> None:
     assert (the(works.of(draft)).state, works.is_running(draft)) == ("done", False)
 
 
-def test_work_that_a_person_stops_was_not_ended_by_a_restart(tmp_path: Path) -> None:
+def test_work_that_a_person_stops_was_not_ended_by_a_restart(tmp_path):
     draft, works = BoardDraft(tmp_path, "line7"), Works()
     draft.folder.mkdir()
     for ended, exit_of in ((works.stop, STOPPED), (lambda _: works.close(), RESTARTED)):
@@ -58,13 +58,13 @@ def test_work_that_a_person_stops_was_not_ended_by_a_restart(tmp_path: Path) -> 
         assert (the(works.of(draft)).state, the(works.of(draft)).exit) == ("failed", exit_of)
 
 
-def test_words_are_read_as_they_were_written() -> None:
+def test_words_are_read_as_they_were_written():
     words = ["no", "1e3", "2.40", "null", "", "a: b", "# x", "- y", "\u03a9", "'", "0x1f", "~", "2026-01-01"]
     data = {"labels": words, "components": {word or "-": {"size": ["1", "2.0"]} for word in words}, "none": None}
     assert strict_yaml.parse(Path("x.yaml"), text_of(data).encode()).data == data
 
 
-def made_beside(draft: BoardDraft, recipe: str, unseen: str = "[]") -> None:
+def made_beside(draft, recipe, unseen="[]"):
     """Write what `coe-board new` writes into the folder in which a draft is searched."""
     made, read = BoardDraft(draft.folder / "found", draft.name), draft.read()
     answers = read.answers.with_more({"not_inspected": yaml.safe_load(unseen)})
@@ -89,7 +89,7 @@ components:
 ROWS = "Ref,Val,Package,PosX,PosY,Rot,Side\nR1,1k,R_0402,5,5,0,top\n"
 
 
-def begun(folder: Path, rows: str = ROWS) -> BoardDraft:
+def begun(folder, rows=ROWS):
     """Return a draft with a placement file alone."""
     draft = BoardDraft(folder, "line7")
     (draft.folder / "placements").mkdir(parents=True)
@@ -100,7 +100,7 @@ def begun(folder: Path, rows: str = ROWS) -> BoardDraft:
     return draft
 
 
-def test_of_a_recipe_that_is_there_the_map_changes_alone(tmp_path: Path) -> None:
+def test_of_a_recipe_that_is_there_the_map_changes_alone(tmp_path):
     draft = begun(tmp_path)
     made_beside(draft, MINE)
     take_map(draft)
@@ -122,7 +122,7 @@ def test_of_a_recipe_that_is_there_the_map_changes_alone(tmp_path: Path) -> None
     assert (draft.folder / "overlay-SN1.png").is_file()
 
 
-def test_parts_of_a_newer_placement_file_are_added_to_what_is_there(tmp_path: Path) -> None:
+def test_parts_of_a_newer_placement_file_are_added_to_what_is_there(tmp_path):
     draft = begun(tmp_path, f"{ROWS}C1,1u,C_0603,8,5,0,top\nTP1,,TP,2,2,0,top\nJ1,x,J,9,9,0,top\n")
     mine = yaml.load(MINE, yaml.BaseLoader)
     board = {"board": "line7", "experts": {}, "components": {"mine": {"inspect": "x"}}}
@@ -140,7 +140,7 @@ def test_parts_of_a_newer_placement_file_are_added_to_what_is_there(tmp_path: Pa
     assert state.open == ("um_per_pixel", "C0603-1u")
 
 
-def test_parts_that_are_cut_again_stay_what_a_person_said(tmp_path: Path) -> None:
+def test_parts_that_are_cut_again_stay_what_a_person_said(tmp_path):
     draft = BoardDraft(tmp_path, "line7")
     for name in ("A/good/R1-SN1.png", "A/bad/R2-SN1.png", "A/R3-SN1.png"):
         path = draft.photos / name
@@ -161,7 +161,7 @@ def test_parts_that_are_cut_again_stay_what_a_person_said(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_commands_run_one_after_another_until_one_fails(tmp_path: Path) -> None:
+def test_commands_run_one_after_another_until_one_fails(tmp_path):
     draft, works = BoardDraft(tmp_path, "line7"), Works()
     draft.folder.mkdir()
     fails = ("coe-board", "new", "line7")
@@ -178,7 +178,7 @@ def test_commands_run_one_after_another_until_one_fails(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "killpg"), reason="Windows has no groups of processes")
-def test_what_runs_ends_with_the_gate(tmp_path: Path) -> None:
+def test_what_runs_ends_with_the_gate(tmp_path):
     draft, works = BoardDraft(tmp_path, "line7"), Works()
     (draft.folder / "boards").mkdir(parents=True)
     os.mkfifo(tmp_path / "never")  # nobody writes into it, so the command waits for ever

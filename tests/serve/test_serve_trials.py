@@ -5,15 +5,13 @@ import errno
 import multiprocessing
 import os
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 from quick_line import COSTS, QuickDevice
 from serve_rows import NOON, the
-from serving import Served, locked
-from sqlalchemy import Connection, update
+from serving import locked
+from sqlalchemy import update
 from stations import DARK, LIGHT, Shop
 from tiny_line import TINY
 
@@ -22,18 +20,16 @@ from coe.inspector import line as line_module
 from coe.serve import trials
 from coe.serve.clock import now_us
 from coe.serve.database import call_rows, row_types, trial_rows, verifications, views
-from coe.serve.database.connecting import Database, DatabaseError, DatabaseErrorKind
+from coe.serve.database.connecting import DatabaseError, DatabaseErrorKind
 from coe.serve.database.tables import NewVerification, StoredTrial
-from coe.serve.database.trial_rows import TrialNews
 from coe.serve.enums import Outcome, TrialState, Truth
 from coe.serve.gate import trial_routes
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.service_config import ServeConfig
 from coe.serve.trials import TrialCounts, TrialRequest, TriedPart, compared
 from coe.testing import Experiment
 
 
-def test_what_nobody_has_said_lies_between_the_bounds() -> None:
+def test_what_nobody_has_said_lies_between_the_bounds():
     counts = TrialCounts()
     parts = [
         *([(Truth.DEFECT, Verdict.NG, Verdict.NG)] * 8),
@@ -56,18 +52,18 @@ def test_what_nobody_has_said_lies_between_the_bounds() -> None:
     assert [len(rows) for rows in again.changed.values()] == [2, 30, 3]
 
 
-def config_of(shop: Shop) -> ServeConfig:
+def config_of(shop):
     url = shop.database.url.render_as_string(hide_password=False)
     return shop.config.model_copy(update={"database": url})
 
 
-def carry_out(shop: Shop, id: int) -> None:
+def carry_out(shop, id):
     """Carry out a trial, and write its news, as the gate does."""
     tell = lambda news: shop.database.write(trial_rows.write, id, news, NOON)  # noqa: E731
     trials.run(config_of(shop), id, tell)
 
 
-def trial(shop: Shop, content: RecipeContent, **asked: Any) -> StoredTrial:
+def trial(shop, content, **asked):
     """Carry out a trial, and return its end."""
     request = TrialRequest(recipe="tiny", **asked).model_dump(mode="json")
     data = content.model_dump(mode="json")
@@ -79,7 +75,7 @@ def trial(shop: Shop, content: RecipeContent, **asked: Any) -> StoredTrial:
 
 
 @pytest.fixture
-def tried(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
+def tried(shop, monkeypatch):
     """A shop whose trials have the experts and the device of its line."""
     line = shop.config.line.model_copy(update={"store": shop.tiny[1]})
     shop.config = shop.config.model_copy(update={"line": line})
@@ -90,7 +86,7 @@ def tried(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return shop
 
 
-def test_stored_boards_are_inspected_again(tried: Shop) -> None:
+def test_stored_boards_are_inspected_again(tried):
     shop = tried
     boards = [shop.accept({"R1": DARK, "R2": LIGHT}, key=f"k{number}") for number in range(3)]
     shop.decide(*boards)
@@ -115,7 +111,7 @@ def test_stored_boards_are_inspected_again(tried: Shop) -> None:
     assert [shop.state(one) for one in boards] == before
 
 
-def test_parts_whose_pictures_are_gone_or_not_as_they_came_have_no_verdict(tried: Shop) -> None:
+def test_parts_whose_pictures_are_gone_or_not_as_they_came_have_no_verdict(tried):
     shop = tried
     boards = [shop.accept({"R1": DARK}, key=f"k{number}") for number in range(3)]
     shop.decide(*boards)
@@ -133,14 +129,14 @@ def test_parts_whose_pictures_are_gone_or_not_as_they_came_have_no_verdict(tried
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="this system has no classes of processes")
-def test_a_trial_has_the_least_priority_that_gets_some_time_beside_a_line_that_never_rests(served: Served) -> None:
+def test_a_trial_has_the_least_priority_that_gets_some_time_beside_a_line_that_never_rests(served):
     """Without any it could not give back the lock of the database."""
     assert served.engineer.post("/api/v1/trials", json={"recipe": "tiny"}).is_success
     before = {child.pid for child in psutil.Process().children()}
 
-    async def until_it_gives_way() -> None:
+    async def until_it_gives_way():
         carrying = asyncio.create_task(trial_routes.carry_out(served.gate))
-        begun: list[psutil.Process] = []
+        begun = []
         while not begun:
             assert not carrying.done()
             await asyncio.sleep(0.01)
@@ -154,26 +150,24 @@ def test_a_trial_has_the_least_priority_that_gets_some_time_beside_a_line_that_n
     asyncio.run(asyncio.wait_for(until_it_gives_way(), 60))
 
 
-def test_a_trial_never_waits_for_the_lock_of_the_database_nor_holds_it(
-    config: ServeConfig, sqlite_database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_never_waits_for_the_lock_of_the_database_nor_holds_it(config, sqlite_database, tiny, monkeypatch):
     """With the least priority it would hold it for long, and the line would wait."""
     monkeypatch.setattr(trials, "NOTE_S", 0.0)
     config = config.model_copy(update={"line": config.line.model_copy(update={"store": tiny[1]})})
     shop = Shop(config, sqlite_database, tiny)
     shop.decide(shop.accept({"R1": LIGHT}))
     added = shop.database.write(trial_rows.add, "tiny", {"rules": TINY}, {"recipe": "tiny"}, by="ann", now_us=NOON)
-    news: list[TrialNews] = []
+    news = []
     with locked(shop.database):
         trials.run(config_of(shop), added.id, news.append)
     assert {one.state for one in news[:-1]} == {TrialState.RUNNING}
     assert (news[-1].state, news[-1].counts["boards"]) == (TrialState.DONE, 1)
 
 
-def test_the_gate_writes_what_the_process_of_a_trial_tells(served: Served) -> None:
+def test_the_gate_writes_what_the_process_of_a_trial_tells(served):
     path = f"/api/v1/trials/{served.engineer.post('/api/v1/trials', json={'recipe': 'tiny'}).json()['trial']}"
 
-    async def until_it_ends() -> str:
+    async def until_it_ends():
         carrying = asyncio.create_task(trial_routes.carry_out(served.gate))
         while (state := (await asyncio.to_thread(served.engineer.get, path)).json()["state"]) in ("asked", "running"):
             assert not carrying.done()
@@ -184,7 +178,7 @@ def test_the_gate_writes_what_the_process_of_a_trial_tells(served: Served) -> No
     assert asyncio.run(asyncio.wait_for(until_it_ends(), 120)) == "done"
 
 
-def test_a_trial_that_fails_says_why_and_one_that_was_dropped_ends(shop: Shop) -> None:
+def test_a_trial_that_fails_says_why_and_one_that_was_dropped_ends(shop):
     shop.decide(shop.accept({"R1": LIGHT}))
     broken = RecipeContent(rules=TINY.replace("narrow", "no_such_kind"))
     failed = trial(shop, broken)
@@ -198,12 +192,12 @@ def test_a_trial_that_fails_says_why_and_one_that_was_dropped_ends(shop: Shop) -
     assert shop.database.read(trial_rows.next_unfinished) is None
 
 
-def test_a_trial_begins_anew_when_its_database_was_away(tried: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_begins_anew_when_its_database_was_away(tried, monkeypatch):
     shop = tried
     shop.decide(shop.accept({"R1": LIGHT}), shop.accept({"R1": LIGHT}, key="k2"))
     look, away = trial_rows.boards_before, [False, True]
 
-    def read_boards(connection: Connection, recipe: str, before_id: int, *, limit: int) -> list[int]:
+    def read_boards(connection, recipe, before_id, *, limit):
         if before_id == 2 and away.pop():
             raise DatabaseError(DatabaseErrorKind.LOST, "the server is started again")
         return look(connection, recipe, before_id, limit=1)
@@ -214,10 +208,10 @@ def test_a_trial_begins_anew_when_its_database_was_away(tried: Shop, monkeypatch
     assert (done.state, done.counts["boards"]) == (TrialState.DONE, 2)
 
 
-def test_a_trial_whose_database_fails_each_time_says_so(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_whose_database_fails_each_time_says_so(shop, monkeypatch):
     shop.decide(shop.accept({"R1": LIGHT}))
 
-    def read_boards(*_: object, **__: object) -> list[int]:
+    def read_boards(*_, **__):
         raise DatabaseError(DatabaseErrorKind.LOST, "the file is damaged")
 
     monkeypatch.setattr(trial_rows, "boards_before", read_boards)
@@ -227,7 +221,7 @@ def test_a_trial_whose_database_fails_each_time_says_so(shop: Shop, monkeypatch:
     assert "damaged" in ended.reason
 
 
-def test_a_trial_that_takes_too_much_is_ended(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trial_that_takes_too_much_is_ended(served, monkeypatch):
     monkeypatch.setattr(trial_routes, "LOOK_S", 0.01)
     served.limit(child_memory=1)
     asked = served.engineer.post("/api/v1/trials", json={"recipe": "tiny"}).json()["trial"]
@@ -237,10 +231,10 @@ def test_a_trial_that_takes_too_much_is_ended(served: Served, monkeypatch: pytes
     assert "child_memory" in ended.reason
 
 
-def carried_out(served: Served) -> None:
+def carried_out(served):
     """Carry out trials until all have ended."""
 
-    async def until_all_have_ended() -> None:
+    async def until_all_have_ended():
         carrying = asyncio.create_task(trial_routes.carry_out(served.gate))
         while served.database.read(trial_rows.next_unfinished) is not None:
             assert not carrying.done()
@@ -250,22 +244,19 @@ def carried_out(served: Served) -> None:
     asyncio.run(asyncio.wait_for(until_all_have_ended(), 60))
 
 
-def test_trials_whose_processes_cannot_be_started_fail_one_after_the_other(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_memory(process: object) -> None:
+def test_trials_whose_processes_cannot_be_started_fail_one_after_the_other(served, monkeypatch):
+    def no_memory(process):
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
     monkeypatch.setattr(multiprocessing.get_context("spawn").Process, "start", no_memory)
     monkeypatch.setattr(trial_routes, "LOOK_S", 0.0)
     asked = [served.engineer.post("/api/v1/trials", json={"recipe": "tiny"}).json()["trial"] for _ in range(2)]
-
     carried_out(served)
     ended = [the(served.database.read(row_types.get, StoredTrial, id)) for id in asked]
     assert [one.state for one in ended] == [TrialState.FAILED] * 2
 
 
-def test_engineers_ask_for_trials_of_versions(served: Served) -> None:
+def test_engineers_ask_for_trials_of_versions(served):
     asked = {"recipe": "tiny", "boards": 10}
     assert served.operator.post("/api/v1/trials", json=asked).status_code == 403
     answer = served.engineer.post("/api/v1/trials", json=asked)

@@ -4,12 +4,9 @@ Locks, full disks and certificates are real; minutes and hours pass on clocks of
 """
 
 import shutil
-import sqlite3
 import threading
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +14,7 @@ from bridging import Remembered, append, told, waiting
 from full_disk import disk_of
 from quick_line import QuickDevice
 from serve_rows import NOON, decided, decision, ng
-from serving import Served, activated, client_of, embedded_database, hand_in, locked, png, put
+from serving import activated, client_of, embedded_database, hand_in, locked, png, put
 from sqlalchemy import event
 from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
 from tiny_line import TINY
@@ -30,21 +27,21 @@ from coe.serve.bridge.outbox_relay import OutboxRelay
 from coe.serve.bridge.sinks import Origin, Sink
 from coe.serve.clock import DAY_US, HOUR_US, SECOND_US, Clocks, SteadyClock, now_us
 from coe.serve.database import audit, board_rows, call_rows, event_log, fault_log, keys
-from coe.serve.database.connecting import Database, DatabaseError, DatabaseErrorKind, open_database
+from coe.serve.database.connecting import DatabaseError, DatabaseErrorKind, open_database
 from coe.serve.enums import EventKind, FaultKind, Outcome, Role
 from coe.serve.gate.access import COOKIE, CSRF_HEADER
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.retention import sweep
-from coe.serve.service_config import Retention, ServeConfig
+from coe.serve.service_config import Retention
 
 database = embedded_database(busy_s=0.1)
 
 
-def is_decided(database: Database, id: int) -> bool:
+def is_decided(database, id):
     return state_of(database, id).verdict is not None
 
 
-def all_faults(database: Database) -> list[tuple[FaultKind, str]]:
+def all_faults(database):
     with database.reading() as connection:
         return [(fault.kind, fault.cleared_by) for fault in fault_log.newest(connection)]
 
@@ -52,9 +49,7 @@ def all_faults(database: Database) -> list[tuple[FaultKind, str]]:
 # ---- the database is locked for a minute; here for as long as it takes that everybody has met the lock
 
 
-def test_a_locked_database_loses_nothing_repeats_no_message_and_everybody_goes_on_afterwards(
-    served: Served, tiny: tuple[Path, Path]
-) -> None:
+def test_a_locked_database_loses_nothing_repeats_no_message_and_everybody_goes_on_afterwards(served, tiny):
     impatient = open_database(served.database.url.render_as_string(), busy_s=0.5)
     patient, served.gate.database = served.gate.database, impatient
     device, sink = QuickDevice(), Remembered()
@@ -87,17 +82,14 @@ def test_a_locked_database_loses_nothing_repeats_no_message_and_everybody_goes_o
     served.gate.database = patient
 
 
-# ---- the disk is full
-
-
 @contextmanager
-def full(database: Database) -> Iterator[None]:
+def full(database):
     """Let the database's file have no further page: SQLite itself then finds the disk full."""
 
-    def limit(connection: sqlite3.Connection, *_: object) -> None:
+    def limit(connection, *_):
         connection.execute("PRAGMA max_page_count = 1")  # SQLite takes the present size in its place
 
-    def lift(connection: sqlite3.Connection | None, *_: object) -> None:
+    def lift(connection, *_):
         if connection is not None:
             connection.execute("PRAGMA max_page_count = 4294967294")
 
@@ -110,9 +102,7 @@ def full(database: Database) -> Iterator[None]:
         event.remove(database.engine, "checkout", limit)
 
 
-def test_a_decision_for_which_the_disk_has_no_room_is_written_once_there_is_room(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
+def test_a_decision_for_which_the_disk_has_no_room_is_written_once_there_is_room(config, database, tiny):
     recipe, device = activated(database, TINY), QuickDevice()
     device.gate.clear()
     board = accept(config, database, recipe.id, {f"R{number}": DARK for number in range(40)})
@@ -130,7 +120,7 @@ def test_a_decision_for_which_the_disk_has_no_room_is_written_once_there_is_room
         assert [one.kind for one in event_log.after(connection, 0)].count(EventKind.BOARD_DECIDED) == 1
 
 
-def test_a_board_for_which_the_database_has_no_room_is_refused_and_accepted_once_there_is_room(served: Served) -> None:
+def test_a_board_for_which_the_database_has_no_room_is_refused_and_accepted_once_there_is_room(served):
     parts = {f"R{number:0190}": "C" for number in range(15)}
     views = {refdes: {"refdes": refdes, "component": "C"} for refdes in parts}
     for seed, refdes in enumerate(parts):
@@ -146,7 +136,7 @@ LARGE = png(side=900)
 LIMIT = 1_500_000
 
 
-def test_a_picture_that_does_not_fit_on_the_disk_is_refused_and_leaves_nothing(served: Served) -> None:
+def test_a_picture_that_does_not_fit_on_the_disk_is_refused_and_leaves_nothing(served):
     with disk_of(LIMIT):
         refused = put(served.feeder, "k1", "v", LARGE)
         assert (refused.status_code, refused.json()["type"]) == (507, "urn:coe:problem:disk-full")
@@ -157,9 +147,7 @@ def test_a_picture_that_does_not_fit_on_the_disk_is_refused_and_leaves_nothing(s
 
 
 @pytest.mark.parametrize(("free", "kind"), [(0, DatabaseErrorKind.FULL), (1 << 30, DatabaseErrorKind.LOST)])
-def test_a_database_that_is_opened_on_a_full_disk_says_so(
-    tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.MonkeyPatch, free: int, kind: DatabaseErrorKind
-) -> None:
+def test_a_database_that_is_opened_on_a_full_disk_says_so(tmp_path, sqlite_template, monkeypatch, free, kind):
     """It has no room for the files beside it: SQLite calls that an error of the disk."""
     usage = SimpleNamespace(free=free)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
@@ -170,7 +158,7 @@ def test_a_database_that_is_opened_on_a_full_disk_says_so(
     assert error.value.kind is kind
 
 
-def test_an_export_that_does_not_fit_on_the_disk_leaves_nothing(served: Served) -> None:
+def test_an_export_that_does_not_fit_on_the_disk_leaves_nothing(served):
     put(served.feeder, "k1", "R1", LARGE)
     body = {"recipe": "tiny", "views": {"R1": {"refdes": "R1", "component": "A"}}}
     served.feeder.post("/api/v1/boards/k1", json=body)
@@ -189,8 +177,8 @@ def test_an_export_that_does_not_fit_on_the_disk_leaves_nothing(served: Served) 
 
 
 def test_a_board_file_that_is_there_is_not_written_again_so_that_a_full_disk_keeps_no_recipe_away(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
+    config, database, tiny
+):
     recipe = activated(database, TINY)
     file, written = config.data / "recipes" / f"{recipe.id}.yaml", set()
     for number in range(2):
@@ -201,23 +189,20 @@ def test_a_board_file_that_is_there_is_not_written_again_so_that_a_full_disk_kee
     assert len(written) == 1
 
 
-# ---- the clock jumps by hours
-
-
 class Wall:
     """A wall clock that a test sets forward and back."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.ahead_us = 0
 
-    def __call__(self) -> int:
+    def __call__(self):
         return now_us() + self.ahead_us
 
 
 JUMPS_H = (5, -9, 30, 0)
 
 
-def test_a_clock_that_jumps_to_and_fro_breaks_no_order_and_no_count(served: Served, tiny: tuple[Path, Path]) -> None:
+def test_a_clock_that_jumps_to_and_fro_breaks_no_order_and_no_count(served, tiny):
     wall = Wall()
     served.gate.now_us = wall
     ids = []
@@ -240,8 +225,8 @@ def test_a_clock_that_jumps_to_and_fro_breaks_no_order_and_no_count(served: Serv
 
 
 def test_a_board_has_no_more_time_when_the_clock_is_set_back_and_is_no_pass_when_it_is_set_forward(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
+    config, database, tiny
+):
     """The clock jumps while the line is down: forward makes the board late, back gives it no more time."""
     recipe = activated(database, TINY)
     for hours, late in ((5, True), (-5, False)):
@@ -261,7 +246,7 @@ def test_a_board_has_no_more_time_when_the_clock_is_set_back_and_is_no_pass_when
         assert (found.verdict, found.late) == (Verdict.REVIEW, True)
 
 
-def test_no_picture_goes_because_the_clock_was_set_forward() -> None:
+def test_no_picture_goes_because_the_clock_was_set_forward():
     wall_us, passed_s = NOON, 50.0
     clock = SteadyClock(lambda: wall_us, lambda: passed_s)
     passed_s = 60.0
@@ -276,7 +261,7 @@ def test_no_picture_goes_because_the_clock_was_set_forward() -> None:
     assert clock.now_us() == NOON + 20 * SECOND_US
 
 
-def test_retention_and_orphans_go_by_the_steady_clock(served: Served) -> None:
+def test_retention_and_orphans_go_by_the_steady_clock(served):
     wall = Wall()
     clock = SteadyClock(wall)
     hand_in(served.feeder, "k1", {"R1": "A"})
@@ -291,7 +276,7 @@ def test_retention_and_orphans_go_by_the_steady_clock(served: Served) -> None:
     assert sweep(served.database, pictures, Retention(), wall()) == 2
 
 
-def test_keys_and_sessions_follow_the_clock_and_none_lasts_longer_because_it_was_set_back(served: Served) -> None:
+def test_keys_and_sessions_follow_the_clock_and_none_lasts_longer_because_it_was_set_back(served):
     wall = Wall()
     served.gate.now_us = wall
     held = {name: keys.generate() for name in ("short", "revoked")}
@@ -300,7 +285,7 @@ def test_keys_and_sessions_follow_the_clock_and_none_lasts_longer_because_it_was
             keys.add(connection, name, Role.OPERATOR, key, now_us=now_us(), expires_us=now_us() + 3 * HOUR_US)
         keys.revoke(connection, "revoked", now_us())
 
-    def status(**headers: str) -> int:
+    def status(**headers):
         return served.nobody.get("/api/v1/calls", headers=headers).status_code
 
     with client_of(served.address) as person:
@@ -317,7 +302,7 @@ def test_keys_and_sessions_follow_the_clock_and_none_lasts_longer_because_it_was
     assert by_session == [200, 401, 200, 401, 200]
 
 
-def test_a_call_that_was_reserved_before_the_clock_was_set_back_is_free(sqlite_database: Database) -> None:
+def test_a_call_that_was_reserved_before_the_clock_was_set_back_is_free(sqlite_database):
     with sqlite_database.writing() as connection:
         decided(connection, "k1", ng())
         until_us = NOON + CLAIM_S * SECOND_US
@@ -328,18 +313,15 @@ def test_a_call_that_was_reserved_before_the_clock_was_set_back_is_free(sqlite_d
     assert taken.claimed_by == "bea"
 
 
-# ---- a broker is away for an hour
-
-
 class Hour(threading.Event):
     """The pauses of a relay as virtual time: at each another event happens, and after an hour the sink is back."""
 
-    def __init__(self, happen: Callable[[int], None], sink: Remembered) -> None:
+    def __init__(self, happen, sink):
         super().__init__()
         self._happen, self._sink = happen, sink
         self.now_s, self.pauses, self.happened, self.waiting = 0.0, list[float](), 0, list[int]()
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout=None):
         self.now_s += timeout or 0.0
         self.pauses.append(timeout or 0.0)
         self._sink.is_down = self.now_s < 3600
@@ -352,14 +334,14 @@ class Hour(threading.Event):
 
 
 def test_a_broker_that_is_away_for_an_hour_gets_everything_in_order_and_is_asked_once_a_minute(
-    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    sqlite_database, monkeypatch
+):
     sqlite_database.write(event_log.register_sinks, ["plant"], NOON)
     sink = Remembered()
     sink.is_down = True
-    waited: list[int] = []
+    waited = []
 
-    def happen(number: int) -> None:
+    def happen(number):
         append(sqlite_database, number)
         waited.append(sqlite_database.read(event_log.queues)[0].waiting)
 
@@ -374,6 +356,3 @@ def test_a_broker_that_is_away_for_an_hour_gets_everything_in_order_and_is_asked
         assert event_log.queues(connection)[0].waiting <= 1, "the event that the fault is over"
         (fault,) = fault_log.newest(connection)
     assert (fault.kind, fault.times, fault.cleared_by) == (FaultKind.SINK, 65, "web")
-
-
-# ---- TLS to a broker

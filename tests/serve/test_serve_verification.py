@@ -1,18 +1,15 @@
 """People answer calls: once each, as they saw them."""
 
 import re
-from collections.abc import Iterator
 from contextlib import contextmanager
 
-import httpx
 from serve_rows import NOON, accepted, decided, decision, late, ng, the
-from serving import Served, client_of, hand_in, problem
+from serving import client_of, hand_in, problem
 
 from coe.board.parts_list import Side
 from coe.serve.clock import now_us
 from coe.serve.database import audit, board_rows, call_rows, event_log, keys, verifications
-from coe.serve.database.connecting import Database
-from coe.serve.database.tables import Board, NewBoard, NewCall
+from coe.serve.database.tables import NewBoard
 from coe.serve.enums import BoardState, EventKind, Role
 from coe.serve.gate.access import CSRF_HEADER
 from coe.serve.gate.call_routes import CLAIM_S
@@ -20,17 +17,17 @@ from coe.serve.gate.call_routes import CLAIM_S
 CONFIRMED = {"outcome": "confirmed"}
 
 
-def with_calls(served: Served, *calls: NewCall, key: str = "k1") -> Board:
+def with_calls(served, *calls, key="k1"):
     return served.database.write(decided, key, *calls)
 
 
-def second_operator(served: Served) -> dict[str, str]:
+def second_operator(served):
     key = keys.generate()
     served.database.write(keys.add, "bea", Role.OPERATOR, key, now_us=now_us())
     return {"Authorization": f"Bearer {key}"}
 
 
-def test_a_board_is_verified_once_its_last_call_is_answered(served: Served) -> None:
+def test_a_board_is_verified_once_its_last_call_is_answered(served):
     board = with_calls(served, ng("R1"), ng("R2"))
     first, second = served.operator.get("/api/v1/calls?status=open").json()["calls"]
     answer = served.operator.post(
@@ -50,7 +47,7 @@ def test_a_board_is_verified_once_its_last_call_is_answered(served: Served) -> N
     assert (proof.sound, proof.broken_id) == (2, None)
 
 
-def test_a_second_word_supersedes_the_first_and_both_stay(served: Served) -> None:
+def test_a_second_word_supersedes_the_first_and_both_stay(served):
     with_calls(served, ng())
     path = "/api/v1/calls/1/verification"
     served.operator.post(path, json=CONFIRMED, headers={"If-Match": '"0"'})
@@ -61,14 +58,14 @@ def test_a_second_word_supersedes_the_first_and_both_stay(served: Served) -> Non
     assert [(word["outcome"], word["by"]) for word in words] == [("confirmed", "operator"), ("accepted", "engineer")]
 
 
-def test_without_if_match_nothing_is_written(served: Served) -> None:
+def test_without_if_match_nothing_is_written(served):
     with_calls(served, ng())
     answer = served.operator.post("/api/v1/calls/1/verification", json=CONFIRMED)
     assert (answer.status_code, answer.json()["type"]) == (428, "urn:coe:problem:no-match-given")
     assert served.operator.get("/api/v1/calls/1").json()["verifications"] == []
 
 
-def test_feeders_do_not_verify_and_unknown_outcomes_are_refused(served: Served) -> None:
+def test_feeders_do_not_verify_and_unknown_outcomes_are_refused(served):
     with_calls(served, ng())
     path, tag = "/api/v1/calls/1/verification", {"If-Match": '"0"'}
     assert served.feeder.post(path, json=CONFIRMED, headers=tag).status_code == 403
@@ -80,7 +77,7 @@ def test_feeders_do_not_verify_and_unknown_outcomes_are_refused(served: Served) 
     assert served.operator.post("/api/v1/calls/9/verification", json=CONFIRMED, headers=tag).status_code == 404
 
 
-def test_two_operators_never_get_the_same_call(served: Served) -> None:
+def test_two_operators_never_get_the_same_call(served):
     with_calls(served, ng("R1"), ng("R2"))
     bea = second_operator(served)
     mine = served.operator.post("/api/v1/calls/next").json()
@@ -99,7 +96,7 @@ def test_two_operators_never_get_the_same_call(served: Served) -> None:
 
 
 @contextmanager
-def browser(served: Served, key: str) -> Iterator[httpx.Client]:
+def browser(served, key):
     """Give a client with a session of its own, which sends what its pages send."""
     with client_of(served.address) as person:
         person.post("/api/v1/session", json={"key": key}, headers={CSRF_HEADER: "1"})
@@ -108,7 +105,7 @@ def browser(served: Served, key: str) -> Iterator[httpx.Client]:
         yield person
 
 
-def test_a_call_is_reserved_for_a_session_and_not_for_its_key(served: Served) -> None:
+def test_a_call_is_reserved_for_a_session_and_not_for_its_key(served):
     with_calls(served, ng("R1"), ng("R2"))
     key = served.operator.headers["Authorization"].removeprefix("Bearer ")
     with browser(served, key) as ann, browser(served, key) as bea:
@@ -123,7 +120,7 @@ def test_a_call_is_reserved_for_a_session_and_not_for_its_key(served: Served) ->
         assert ann.post(f"{path}/verification", json=CONFIRMED, headers=tag).status_code == 201
 
 
-def test_a_claim_ends_by_itself(database: Database) -> None:
+def test_a_claim_ends_by_itself(database):
     with database.writing() as connection:
         decided(connection, "k1", ng())
         end_us = NOON + CLAIM_S * 1_000_000
@@ -133,7 +130,7 @@ def test_a_claim_ends_by_itself(database: Database) -> None:
     assert taken.claimed_by == "bea"
 
 
-def test_a_call_that_was_left_out_comes_again(database: Database) -> None:
+def test_a_call_that_was_left_out_comes_again(database):
     with database.writing() as connection:
         decided(connection, "k1", ng("R1"), ng("R2"))
         times = {"by": "ann", "now_us": NOON, "until_us": NOON + 1}
@@ -144,7 +141,7 @@ def test_a_call_that_was_left_out_comes_again(database: Database) -> None:
     assert again.refdes == "R1"
 
 
-def test_answered_calls_are_listed_the_newest_first(served: Served) -> None:
+def test_answered_calls_are_listed_the_newest_first(served):
     with_calls(served, ng("R1"), late("R2"), ng("R3"))
     for id in (1, 2):
         served.operator.post(f"/api/v1/calls/{id}/verification", json=CONFIRMED, headers={"If-Match": '"0"'})
@@ -153,7 +150,7 @@ def test_answered_calls_are_listed_the_newest_first(served: Served) -> None:
     assert [call["refdes"] for call in served.operator.get("/api/v1/calls?after=0&limit=1").json()["calls"]] == ["R3"]
 
 
-def test_an_amendment_between_look_and_answer_asks_to_look_again(served: Served) -> None:
+def test_an_amendment_between_look_and_answer_asks_to_look_again(served):
     board = with_calls(served, late())
     served.database.write(board_rows.amend, board_rows.Amendment(board.id, NOON + 2, [ng()]))
     answer = served.operator.post("/api/v1/calls/1/verification", json=CONFIRMED, headers={"If-Match": '"0"'})
@@ -161,7 +158,7 @@ def test_an_amendment_between_look_and_answer_asks_to_look_again(served: Served)
     assert served.database.read(verifications.of_calls, [1]) == []
 
 
-def test_an_escape_counts_for_the_newest_decided_board_of_its_serial(served: Served) -> None:
+def test_an_escape_counts_for_the_newest_decided_board_of_its_serial(served):
     with served.database.writing() as connection:
         first = accepted(connection, "k1", serial="SN1")
         board_rows.decide(connection, decision(first))
@@ -175,7 +172,7 @@ def test_an_escape_counts_for_the_newest_decided_board_of_its_serial(served: Ser
     assert served.operator.post("/api/v1/escapes", json={}).status_code == 422
 
 
-def test_a_part_that_nobody_saw_is_neither_good_nor_accepted(served: Served) -> None:
+def test_a_part_that_nobody_saw_is_neither_good_nor_accepted(served):
     hand_in(served.feeder, "k0", {"R1": "A"})
     with_calls(served, ng("R1", view_id=1), ng("R2"))
     key = served.operator.headers["Authorization"].removeprefix("Bearer ")
@@ -196,13 +193,13 @@ def test_a_part_that_nobody_saw_is_neither_good_nor_accepted(served: Served) -> 
     assert [entry.detail["drawn"] for entry in entries] == [False, True]
 
 
-def test_a_missing_reference_is_told_from_one_that_cannot_be_shown(served: Served) -> None:
+def test_a_missing_reference_is_told_from_one_that_cannot_be_shown(served):
     with_calls(served, ng("R1"))
     problem(served.operator.get("/api/v1/calls/1/reference"), 404, "no-reference")
     problem(served.operator.get("/api/v1/calls/1/picture"), 404, "not-found")
 
 
-def test_calls_whose_answers_are_held_do_not_come_again(served: Served) -> None:
+def test_calls_whose_answers_are_held_do_not_come_again(served):
     with_calls(served, ng("R1"), ng("R2"), ng("R3"))
     key = served.operator.headers["Authorization"].removeprefix("Bearer ")
     with browser(served, key) as ann:
@@ -212,7 +209,7 @@ def test_calls_whose_answers_are_held_do_not_come_again(served: Served) -> None:
         problem(ann.post("/api/v1/calls/next?without=1,x"), 400, "bad-request")
 
 
-def test_a_board_is_found_by_its_serial_or_that_of_a_unit(served: Served) -> None:
+def test_a_board_is_found_by_its_serial_or_that_of_a_unit(served):
     with served.database.writing() as connection:
         id = accepted(connection, "k0").recipe_id
         for key, serial, units in (("k1", "SN/1", {}), ("k2", "SN/1", {}), ("SN9", "", {"serials": {"u1": "SN2"}})):

@@ -4,11 +4,9 @@ import json
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 from bridging import bridged, is_faulty, waiting
@@ -21,7 +19,6 @@ from waiting import eventually
 from coe.serve.bridge.sinks import Message, Origin, SinkFailed, sinks_of
 from coe.serve.bridge.webhook import WebhookConnection, WebhookSettings, signature
 from coe.serve.database import fault_log
-from coe.serve.database.connecting import Database
 
 
 @dataclass
@@ -37,18 +34,18 @@ class Answering:
 
 
 @contextmanager
-def answering(*statuses: int, tls: ssl.SSLContext | None = None, **headers: str) -> Iterator[Answering]:
+def answering(*statuses, tls=None, **headers):
     state = Answering(list(statuses), headers)
     state.pause.set()
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def setup(self) -> None:
+        def setup(self):
             super().setup()
             state.connections += 1
 
-        def do_POST(self) -> None:
+        def do_POST(self):
             body = self.rfile.read(int(self.headers["Content-Length"]))
             state.posted.append((self.path, dict(self.headers), body))
             state.pause.wait(20)
@@ -58,10 +55,10 @@ def answering(*statuses: int, tls: ssl.SSLContext | None = None, **headers: str)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
-        def do_GET(self) -> None:
+        def do_GET(self):
             pytest.fail("a redirect was followed")
 
-        def log_message(self, *rest: object) -> None: ...
+        def log_message(self, *rest): ...
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -80,27 +77,27 @@ def answering(*statuses: int, tls: ssl.SSLContext | None = None, **headers: str)
 
 
 @pytest.fixture(autouse=True)
-def key(monkeypatch: pytest.MonkeyPatch) -> None:
+def key(monkeypatch):
     monkeypatch.setenv("COE_TEST_SECRET", "key")
 
 
-def sink_at(url: str, timeout_s: float = 5.0, **more: object) -> WebhookConnection:
+def sink_at(url, timeout_s=5.0, **more):
     settings = {"url": url, "secret": {"environment": "COE_TEST_SECRET"}, "timeout_s": timeout_s, **more}
     return WebhookConnection(WebhookSettings.model_validate(settings), Origin("aoi-1"), lambda: NOON)
 
 
-def sink_to(port: int, timeout_s: float = 5.0) -> WebhookConnection:
+def sink_to(port, timeout_s=5.0):
     return sink_at(f"http://127.0.0.1:{port}/hook?a=1", timeout_s)
 
 
 HELLO = Message("u1", "board.decided", NOON, {"said": "grüß"})
 
 
-def test_a_name_that_nobody_resolves_holds_the_queue_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_nobody_resolves_holds_the_queue_once(monkeypatch):
     """A name server that is away answers after minutes."""
     go_on = threading.Event()
 
-    def away(*_: object, **__: object) -> list[object]:
+    def away(*_, **__):
         go_on.wait()
         raise socket.gaierror
 
@@ -112,7 +109,7 @@ def test_a_name_that_nobody_resolves_holds_the_queue_once(monkeypatch: pytest.Mo
     sink.close()
 
 
-def test_a_message_is_signed_and_says_its_id() -> None:
+def test_a_message_is_signed_and_says_its_id():
     with answering() as server:
         sink = sink_to(server.port)
         sink.send(HELLO)
@@ -129,7 +126,7 @@ def test_a_message_is_signed_and_says_its_id() -> None:
 
 
 @pytest.mark.parametrize(("status", "sentence"), [(302, "302"), (500, "status 500"), (404, "404")])
-def test_what_is_not_acknowledged_is_a_failure(status: int, sentence: str) -> None:
+def test_what_is_not_acknowledged_is_a_failure(status, sentence):
     with answering(status, Location="/elsewhere") as server:
         sink = sink_to(server.port)
         with pytest.raises(SinkFailed, match=sentence):
@@ -138,7 +135,7 @@ def test_what_is_not_acknowledged_is_a_failure(status: int, sentence: str) -> No
     assert len(server.posted) == 1
 
 
-def test_a_server_that_does_not_answer_in_time_is_a_failure() -> None:
+def test_a_server_that_does_not_answer_in_time_is_a_failure():
     with answering() as server:
         server.pause.clear()
         sink = sink_to(server.port, timeout_s=0.1)
@@ -148,7 +145,7 @@ def test_a_server_that_does_not_answer_in_time_is_a_failure() -> None:
 
 
 @pytest.mark.parametrize("handled", [None, KeyError("something else")])
-def test_a_server_that_is_not_there_is_named_whatever_else_is_being_handled(handled: Exception | None) -> None:
+def test_a_server_that_is_not_there_is_named_whatever_else_is_being_handled(handled):
     sink = sink_to(port := free_port())
     try:
         if handled is not None:
@@ -161,7 +158,7 @@ def test_a_server_that_is_not_there_is_named_whatever_else_is_being_handled(hand
             sink.send(HELLO)
 
 
-def test_a_connection_that_the_server_closed_meanwhile_is_opened_again() -> None:
+def test_a_connection_that_the_server_closed_meanwhile_is_opened_again():
     with answering(204, 204, Connection="close") as server:
         sink = sink_to(server.port)
         sink.send(HELLO)
@@ -170,7 +167,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_opened_again() -> None
     assert len(server.posted) == server.connections == 2
 
 
-def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_proxy_of_the_environment_is_asked(monkeypatch):
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_port()}")
     monkeypatch.setenv("all_proxy", f"http://127.0.0.1:{free_port()}")
     with answering() as server:
@@ -181,7 +178,7 @@ def test_no_proxy_of_the_environment_is_asked(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_hook_of_the_config_is_told_until_it_acknowledges(sqlite_database: Database, tmp_path: Path) -> None:
+def test_a_hook_of_the_config_is_told_until_it_acknowledges(sqlite_database, tmp_path):
     (tmp_path / "key").write_text("k\n")
     with answering(503, 503) as server:
         hook = {"url": f"http://127.0.0.1:{server.port}/in", "secret": {"file": str(tmp_path / "key")}}
@@ -196,7 +193,7 @@ def test_a_hook_of_the_config_is_told_until_it_acknowledges(sqlite_database: Dat
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_sink_without_its_secret_waits_alone_until_it_is_there(sqlite_database: Database, tmp_path: Path) -> None:
+def test_a_sink_without_its_secret_waits_alone_until_it_is_there(sqlite_database, tmp_path):
     (tmp_path / "mes").write_text("k\n")
     with answering() as server:
         url = f"http://127.0.0.1:{server.port}/in"
@@ -215,10 +212,10 @@ LONG = b"HTTP/1.1 200 OK\r\nContent-Length: 400\r\n\r\n"
 
 
 @pytest.mark.parametrize("at_once", [b"", LONG, b"HTTP/1.1 100 Continue\r\n\r\n" * 10])
-def test_a_server_that_answers_a_byte_at_a_time_is_a_failure_in_time(at_once: bytes) -> None:
+def test_a_server_that_answers_a_byte_at_a_time_is_a_failure_in_time(at_once):
     ended = threading.Event()
 
-    def drip(server: socket.socket) -> None:
+    def drip(server):
         client, _ = server.accept()
         with client, suppress(OSError):
             client.recv(65536)
@@ -242,12 +239,11 @@ def test_a_server_that_answers_a_byte_at_a_time_is_a_failure_in_time(at_once: by
             dripping.join()
 
 
-def test_a_message_over_tls_is_told_to_a_host_with_a_good_certificate_alone(tmp_path: Path) -> None:
+def test_a_message_over_tls_is_told_to_a_host_with_a_good_certificate_alone(tmp_path):
     plant, other = Authority(tmp_path, "plant"), Authority(tmp_path, "other")
     certificate, private = plant.certificate("hook")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, private)
-
     with answering(tls=context) as server:
         for authority in (plant, other):
             sink = sink_at(f"https://localhost:{server.port}", ca=authority.path)
@@ -259,6 +255,6 @@ def test_a_message_over_tls_is_told_to_a_host_with_a_good_certificate_alone(tmp_
     assert server.posted[0][1]["Host"] == f"localhost:{server.port}"
 
 
-def test_a_handshake_that_does_not_end_is_a_failure_in_time() -> None:
+def test_a_handshake_that_does_not_end_is_a_failure_in_time():
     with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(SinkFailed, match="in time"):
         sink_at(f"https://127.0.0.1:{server.getsockname()[1]}", 0.2).send(HELLO)

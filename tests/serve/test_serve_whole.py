@@ -4,10 +4,7 @@ import io
 import re
 import threading
 import weakref
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -17,7 +14,7 @@ from killed import KILLED, run_line
 from PIL import Image
 from quick_line import QuickDevice
 from serve_rows import the
-from serving import Served, activated, embedded_database, put
+from serving import activated, embedded_database, put
 from stations import accept_request, deciding, grey, quick_opener, state_of
 from tiny_line import TINY
 from waiting import eventually
@@ -27,20 +24,17 @@ from coe.board.parts_list import BoardPart, Side
 from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.helpers.strict_model import of_json
-from coe.inspector.asked_boards import AskedBoard
 from coe.placement import crop, outline
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, call_rows, event_log, fault_log
 from coe.serve.database.board_rows import Decision
-from coe.serve.database.connecting import Database
-from coe.serve.database.tables import Board, Call, NewCall
+from coe.serve.database.tables import NewCall
 from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind
 from coe.serve.failpoints import Failpoint
 from coe.serve.recipe_content import RecipeContent, WholeBoard
 from coe.serve.request import BoardRequest
-from coe.serve.service_config import ServeConfig
 from coe.serve.worker import locating
-from coe.serve.worker.locating import Located, locate
+from coe.serve.worker.locating import locate
 
 PANEL = {
     "panel": {"array": {"rows": 1, "columns": 2, "pitch": [9, 0]}},
@@ -55,7 +49,7 @@ STRANGE = whole_of([replace(PARTS[0], component="A2")], components={"A2": {"size
 database = embedded_database(busy_s=2.0)
 
 
-def decided(config: ServeConfig, database: Database, tiny: tuple[Path, Path], *handed_in: Board) -> list[list[Call]]:
+def decided(config, database, tiny, *handed_in):
     """Run a line until boards are decided; return the calls of each."""
     with deciding(config, database, quick_opener(tiny, RedDevice())):
         eventually(lambda: all(state_of(database, board.id).verdict is not None for board in handed_in))
@@ -63,13 +57,11 @@ def decided(config: ServeConfig, database: Database, tiny: tuple[Path, Path], *h
         return [call_rows.of_board(connection, board.id) for board in handed_in]
 
 
-def words(found: Sequence[Call]) -> list[tuple[str, str, Verdict, CallReason, str, str]]:
+def words(found):
     return [(call.refdes, call.component, call.verdict, call.reason, call.expert, call.label) for call in found]
 
 
-def test_a_whole_board_is_decided_as_the_pictures_of_its_components_are(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
+def test_a_whole_board_is_decided_as_the_pictures_of_its_components_are(config, database, tiny):
     recipe, layout = activated(database, TINY, whole=WHOLE), layout_of(WHOLE)
     fit = truth(layout, POSE)[0]
     crops = {site.name: crop(BOARD, site, fit) for site in layout.sites}
@@ -88,9 +80,7 @@ def test_a_whole_board_is_decided_as_the_pictures_of_its_components_are(
     assert [(one.refdes, len(one.place["polygon"])) for one in good] == [("P1", 4), ("P2", 4)]
 
 
-def test_a_board_that_is_not_registered_is_review_with_the_reason(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
+def test_a_board_that_is_not_registered_is_review_with_the_reason(config, database, tiny):
     recipe = activated(database, TINY, whole=WHOLE)
     blank = png(np.full((400, 480, 3), 200, np.uint8))
     board = accept_request(config, database, recipe.id, {"top": blank}, {"whole": "top"})
@@ -101,9 +91,7 @@ def test_a_board_that_is_not_registered_is_review_with_the_reason(
     assert state_of(database, board.id).reason.startswith("not registered: no fiducial was found")
 
 
-def test_a_crop_partly_outside_is_review_and_the_others_are_inspected(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
+def test_a_crop_partly_outside_is_review_and_the_others_are_inspected(config, database, tiny):
     whole = whole_of((*PARTS, BoardPart("P5", 0.1, 8, 0, Side.TOP, "A")))
     layout = layout_of(whole)
     picture = picture_of(layout, [site.name for site in layout.sites])[:, 40:]
@@ -115,9 +103,7 @@ def test_a_crop_partly_outside_is_review_and_the_others_are_inspected(
     assert state_of(database, board.id).components == 5
 
 
-def test_units_that_are_marked_or_named_as_bad_are_one_call_each_and_never_ok(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
+def test_units_that_are_marked_or_named_as_bad_are_one_call_each_and_never_ok(config, database, tiny):
     whole = whole_of(ON_PANEL, **PANEL)
     panel = layout_of(whole)
     picture = picture_of(panel, [site.name for site in panel.sites], Pose())
@@ -139,9 +125,7 @@ def test_units_that_are_marked_or_named_as_bad_are_one_call_each_and_never_ok(
     assert [one.refdes for one in good] == ["r1c1/P1", "r1c1/P2"]
 
 
-def test_a_torn_picture_is_review_and_a_lost_one_is_a_fault(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
+def test_a_torn_picture_is_review_and_a_lost_one_is_a_fault(config, database, tiny):
     recipe = activated(database, TINY, whole=WHOLE)
     torn = accept_request(config, database, recipe.id, {"top": png(BOARD)[:2000]}, {"whole": "top"})
     lost = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"}, key="k2")
@@ -153,9 +137,7 @@ def test_a_torn_picture_is_review_and_a_lost_one_is_a_fault(
     assert (fault.kind, fault.board_id) == (FaultKind.IMAGE_LOST, lost.id)
 
 
-def test_a_picture_that_was_changed_on_the_disk_is_review(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
+def test_a_picture_that_was_changed_on_the_disk_is_review(config, database, tiny):
     recipe = activated(database, TINY, whole=WHOLE)
     board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
     (file,) = (path for path in config.pictures.glob("*/*") if path.is_file())
@@ -165,10 +147,8 @@ def test_a_picture_that_was_changed_on_the_disk_is_review(
     assert "its file was changed on the disk" in of_board[0].detail
 
 
-def test_a_picture_on_which_the_code_fails_is_review_and_the_line_goes_on(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*arguments: object, **options: object) -> None:
+def test_a_picture_on_which_the_code_fails_is_review_and_the_line_goes_on(config, database, tiny, monkeypatch):
+    def fail(*arguments, **options):
         raise MemoryError("24 megapixels")
 
     recipe = activated(database, TINY, whole=WHOLE)
@@ -179,12 +159,10 @@ def test_a_picture_on_which_the_code_fails_is_review_and_the_line_goes_on(
     assert found[0].detail == "MemoryError while the board was located: 24 megapixels"
 
 
-def test_other_boards_are_decided_when_they_are_due_while_a_picture_is_looked_at(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_boards_are_decided_when_they_are_due_while_a_picture_is_looked_at(config, database, tiny, monkeypatch):
     looks, go_on = threading.Event(), threading.Event()
 
-    def slowly(*arguments: Any) -> Located:
+    def slowly(*arguments):
         looks.set()
         assert go_on.wait(20)
         return locate(*arguments)
@@ -204,12 +182,10 @@ def test_other_boards_are_decided_when_they_are_due_while_a_picture_is_looked_at
     assert state_of(database, slow.id).verdict is Verdict.NG
 
 
-def test_the_board_after_is_located_while_a_board_runs_and_pictures_are_let_go(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pictures: list[weakref.ref[object]] = []
+def test_the_board_after_is_located_while_a_board_runs_and_pictures_are_let_go(config, database, tiny, monkeypatch):
+    pictures = []
 
-    def noted(*arguments: Any) -> Located:
+    def noted(*arguments):
         found = locate(*arguments)
         pictures.append(weakref.ref(found.picture.rgb))
         return found
@@ -230,14 +206,12 @@ def test_the_board_after_is_located_while_a_board_runs_and_pictures_are_let_go(
     assert words_of(database, first) == words_of(database, second)
 
 
-def words_of(database: Database, board: Board) -> list[tuple[str, str, Verdict, CallReason, str, str]]:
+def words_of(database, board):
     return words(database.read(call_rows.of_board, board.id))
 
 
 @pytest.mark.slow
-def test_a_line_that_is_killed_while_a_board_is_located_decides_it_once(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
+def test_a_line_that_is_killed_while_a_board_is_located_decides_it_once(config, database, tiny):
     recipe = activated(database, TINY, whole=WHOLE)
     board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
     for attempts, point in enumerate((Failpoint.LOCATING, Failpoint.LOCATED), 1):
@@ -251,14 +225,12 @@ def test_a_line_that_is_killed_while_a_board_is_located_decides_it_once(
     assert kinds == [EventKind.BOARD_ACCEPTED, EventKind.BOARD_STARTED, EventKind.BOARD_DECIDED]
 
 
-def test_the_parts_of_the_layout_are_the_parts_list_of_the_line(
-    config: ServeConfig, database: Database, tiny: tuple[Path, Path]
-) -> None:
+def test_the_parts_of_the_layout_are_the_parts_list_of_the_line(config, database, tiny):
     recipe = activated(database, TINY, whole=WHOLE)
-    given: list[AskedBoard] = []
+    given = []
     board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
 
-    def open_line(boards: Sequence[AskedBoard]) -> object:
+    def open_line(boards):
         given.extend(boards)
         return quick_opener(tiny, QuickDevice())(boards)
 
@@ -267,7 +239,7 @@ def test_the_parts_of_the_layout_are_the_parts_list_of_the_line(
     assert [list(board.parts) for board in given] == [list(layout_of(WHOLE).parts)]
 
 
-def test_a_recipe_counts_the_components_of_its_layout() -> None:
+def test_a_recipe_counts_the_components_of_its_layout():
     content = RecipeContent(rules=TINY, whole=WholeBoard.model_validate(WHOLE), terminations={"A": 2})
     assert content.opportunities("tiny") == 4 + 2 * 2
 
@@ -283,12 +255,12 @@ def test_a_recipe_counts_the_components_of_its_layout() -> None:
         (STRANGE, "'A2' is not a component of board 'tiny'"),
     ],
 )
-def test_what_cannot_be_cut_is_refused_with_the_place(change: dict[str, Any], sentence: str) -> None:
+def test_what_cannot_be_cut_is_refused_with_the_place(change, sentence):
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         of_json({"rules": TINY, "whole": {**WHOLE, **change}}, RecipeContent).board("tiny")
 
 
-def test_a_recipe_that_cannot_be_used_is_refused_when_it_is_posted(served: Served) -> None:
+def test_a_recipe_that_cannot_be_used_is_refused_when_it_is_posted(served):
     answer = served.engineer.post("/api/v1/recipes/tiny", json={"rules": TINY, "whole": WHOLE, "parts": {"P1": "A"}})
     assert (answer.status_code, "leave `parts` out" in answer.json()["detail"]) == (422, True)
 
@@ -305,15 +277,13 @@ def test_a_recipe_that_cannot_be_used_is_refused_when_it_is_posted(served: Serve
         ({"views": {"top": {"refdes": "P1", "component": "A"}}, "serials": {"u": "S"}}, WHOLE, "serials: the picture"),
     ],
 )
-def test_a_request_that_does_not_fit_the_recipe_is_refused(
-    body: dict[str, Any], whole: dict[str, Any] | None, sentence: str
-) -> None:
+def test_a_request_that_does_not_fit_the_recipe_is_refused(body, whole, sentence):
     content = of_json({"rules": TINY, "whole": whole}, RecipeContent)
     with pytest.raises(ConfigError, match=re.escape(sentence)):
         of_json({"recipe": "tiny", **body}, BoardRequest).check(content, content.board("tiny"), {"top": "0" * 64})
 
 
-def test_a_panel_is_handed_in_with_the_serials_of_its_units(served: Served) -> None:
+def test_a_panel_is_handed_in_with_the_serials_of_its_units(served):
     activated(served.database, TINY, name="panel", whole=whole_of(ON_PANEL, **PANEL))
     put(served.feeder, "k1", "top", grey(90))
     body = {"recipe": "panel", "whole": "top", "panel": "P7", "serials": {"r1c1": "S1"}, "bad_marks": ["r1c2"]}
@@ -331,7 +301,7 @@ def test_a_panel_is_handed_in_with_the_serials_of_its_units(served: Served) -> N
     assert served.feeder.get(answer.headers["location"]).json()["calls"][0]["place"] == place
 
 
-def test_an_engineer_sees_every_crop_before_the_recipe_is_activated(served: Served) -> None:
+def test_an_engineer_sees_every_crop_before_the_recipe_is_activated(served):
     staged = activated(served.database, TINY, name="new", whole=WHOLE)
     path = f"/api/v1/recipes/new/{staged.version}/overlay"
     answer = served.engineer.post(path, content=png(BOARD), params={"side": 300})

@@ -1,10 +1,8 @@
 """The line decides each accepted board once, by its due time, and what nobody has seen is REVIEW."""
 
 import errno
-import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,25 +17,22 @@ from waiting import eventually
 
 from coe.core import Batch, Stage, Verdict
 from coe.errors import DeviceLost
-from coe.inspector.asked_boards import AskedBoard
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Finished, Load, Loaded, LoadFailed, Lost, Run, RunFailed, Why
 from coe.serve import processes
 from coe.serve.clock import Clocks, now_us
 from coe.serve.database import board_rows, fault_log, states
-from coe.serve.database.connecting import Database, open_database
+from coe.serve.database.connecting import open_database
 from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind, Intake, LineState, Process, Subject
-from coe.serve.service_config import ServeConfig
 from coe.serve.worker import station as station_module
 from coe.serve.worker.line_watch import LineHangs, LineWatch, RunningBatch
-from coe.serve.worker.product import OpenLine
 from coe.serve.worker.station import MAX_ATTEMPTS, Station
 from coe.store.store import Store
 
 database = embedded_database(busy_s=0.2)
 
 
-def test_a_board_gets_its_verdict_and_its_calls(shop: Shop) -> None:
+def test_a_board_gets_its_verdict_and_its_calls(shop):
     board = shop.accept({"R1": LIGHT, "R2": DARK, "R3": LIGHT})
     fine = shop.accept({"R1": LIGHT}, key="k2")
     shop.decide(board, fine)
@@ -54,7 +49,7 @@ def test_a_board_gets_its_verdict_and_its_calls(shop: Shop) -> None:
     assert shop.kinds(board) == way
 
 
-def test_what_an_expert_is_blind_to_makes_no_board_ok(shop: Shop, own_tiny: tuple[Path, Path]) -> None:
+def test_what_an_expert_is_blind_to_makes_no_board_ok(shop, own_tiny):
     give(Store(own_tiny[1]), "tiny/body-c", exam(missing=False))
     blind = replace(shop, tiny=own_tiny)
     board = blind.accept({"R1": LIGHT, "R2": DARK})
@@ -66,7 +61,7 @@ def test_what_an_expert_is_blind_to_makes_no_board_ok(shop: Shop, own_tiny: tupl
     assert "accepts: [missing]" in calls["R1"].detail, "the way out"
 
 
-def test_what_is_missing_at_the_due_time_is_review_and_late_and_later_findings_only_raise(shop: Shop) -> None:
+def test_what_is_missing_at_the_due_time_is_review_and_late_and_later_findings_only_raise(shop):
     shop.device.gate.clear()
     ahead_s = 0.0
     board = shop.accept({"R1": LIGHT, "R2": DARK}, within_s=500)
@@ -83,7 +78,7 @@ def test_what_is_missing_at_the_due_time_is_review_and_late_and_later_findings_o
     assert shop.kinds(board)[-1] is EventKind.BOARD_AMENDED
 
 
-def test_what_is_found_after_the_due_time_is_late_also_if_the_decision_could_not_be_written_then(shop: Shop) -> None:
+def test_what_is_found_after_the_due_time_is_late_also_if_the_decision_could_not_be_written_then(shop):
     other = open_database(shop.database.url.render_as_string())
     shop.device.gate.clear()
     ahead_s = 0.0
@@ -104,7 +99,7 @@ def test_what_is_found_after_the_due_time_is_late_also_if_the_decision_could_not
     assert shop.kinds(board)[-2:] == [EventKind.BOARD_DECIDED, EventKind.BOARD_AMENDED]
 
 
-def test_a_strategy_that_heeds_no_due_times_inspects_boards_that_have_them(shop: Shop) -> None:
+def test_a_strategy_that_heeds_no_due_times_inspects_boards_that_have_them(shop):
     board = shop.accept({"R1": LIGHT, "R2": DARK}, within_s=500)
     with shop.deciding(strategy="coserve"):
         eventually(lambda: shop.is_decided(board))
@@ -112,7 +107,7 @@ def test_a_strategy_that_heeds_no_due_times_inspects_boards_that_have_them(shop:
     assert [call.reason for call in shop.calls(board)] == [CallReason.EXPERT]
 
 
-def test_a_picture_that_was_changed_on_the_disk_is_review(shop: Shop) -> None:
+def test_a_picture_that_was_changed_on_the_disk_is_review(shop):
     """A dark part whose file now shows a light part would be OK, and nobody would have seen the part."""
     board = shop.accept({"R1": DARK, "R2": LIGHT})
     for file in shop.config.pictures.glob("*/*"):
@@ -125,9 +120,7 @@ def test_a_picture_that_was_changed_on_the_disk_is_review(shop: Shop) -> None:
     assert "its file was changed on the disk" in call.detail
 
 
-def test_an_expert_that_does_not_return_ends_the_line_and_the_next_line_goes_on(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_expert_that_does_not_return_ends_the_line_and_the_next_line_goes_on(shop, monkeypatch):
     """In vain a later board waits for a thread that nothing can end."""
     shop.device.gate.clear()
     ahead_s = 0.0
@@ -160,7 +153,7 @@ def test_an_expert_that_does_not_return_ends_the_line_and_the_next_line_goes_on(
 
 
 @pytest.mark.parametrize(("images", "hangs_after_s", "ends_s"), [(5, 120, 200), (1, 60, 120), (1, 150, 150)])
-def test_a_batch_hangs_after_many_times_its_forecast(images: int, hangs_after_s: float, ends_s: float) -> None:
+def test_a_batch_hangs_after_many_times_its_forecast(images, hangs_after_s, ends_s):
     line = SimpleNamespace(
         costs=CostTable({("cpu", "slow"): Cost(1.0, 5.0, 1.0, 1, 1)}),
         plan=SimpleNamespace(pools=[], executors=[SimpleNamespace(id="cpu:0", device="cpu")]),
@@ -175,11 +168,11 @@ def test_a_batch_hangs_after_many_times_its_forecast(images: int, hangs_after_s:
     assert watch.hanging(line) is not None
 
 
-def test_the_process_of_a_line_that_hangs_waits_for_no_thread(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    def hang(station: Station, *_: object) -> None:
+def test_the_process_of_a_line_that_hangs_waits_for_no_thread(shop, monkeypatch):
+    def hang(station, *_):
         raise LineHangs("it does not return")
 
-    def leave(status: int) -> None:
+    def leave(status):
         raise SystemExit(status)
 
     monkeypatch.setattr(Station, "run", hang)
@@ -189,8 +182,8 @@ def test_the_process_of_a_line_that_hangs_waits_for_no_thread(shop: Shop, monkey
         processes.worker(shop.config)
 
 
-def test_a_page_that_is_read_while_the_state_changes_shows_the_recipe(shop: Shop) -> None:
-    def told() -> Mapping[str, object]:
+def test_a_page_that_is_read_while_the_state_changes_shows_the_recipe(shop):
+    def told():
         return shop.database.read(states.heartbeats)[Process.WORKER].facts
 
     shop.database.write(states.beat, Process.WORKER, pid=1, now_us=now_us(), facts={"recipes": ["of another process"]})
@@ -219,11 +212,11 @@ def test_a_page_that_is_read_while_the_state_changes_shows_the_recipe(shop: Shop
     station.close()
 
 
-def test_a_line_whose_loads_do_not_end_ends(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_whose_loads_do_not_end_ends(shop, monkeypatch):
     answers, waiting = threading.Event(), threading.Event()
     answers.set()
 
-    def load() -> None:
+    def load():
         if not answers.is_set():
             waiting.set()
         answers.wait()
@@ -231,7 +224,7 @@ def test_a_line_whose_loads_do_not_end_ends(shop: Shop, monkeypatch: pytest.Monk
     shop.device = QuickDevice(load=[load] * 20)
     ahead_s = 0.0
 
-    def opener(config: ServeConfig, watch: LineWatch, adjust: object) -> OpenLine:
+    def opener(config, watch, adjust):
         return quick_opener(shop.tiny, shop.device, watchers=[watch], memory="1.4MB")  # for one expert
 
     monkeypatch.setattr(station_module, "line_opener", opener)
@@ -255,7 +248,7 @@ def test_a_line_whose_loads_do_not_end_ends(shop: Shop, monkeypatch: pytest.Monk
         station.close()
 
 
-def test_loads_that_end_one_after_the_other_do_not_hang() -> None:
+def test_loads_that_end_one_after_the_other_do_not_hang():
     now_s = 0.0
     watch = LineWatch(lambda: now_s, 60)
     cost = Cost(per_image_s=1, base_s=0, load_s=4, weights_bytes=1, activation_bytes=1, workspace_bytes=0)
@@ -265,7 +258,7 @@ def test_loads_that_end_one_after_the_other_do_not_hang() -> None:
         longest_decoding_s=lambda: 0.0,
     )
 
-    def hanging() -> str | None:
+    def hanging():
         hang = watch.hanging(line)
         return hang and hang.expert
 
@@ -289,7 +282,7 @@ def test_loads_that_end_one_after_the_other_do_not_hang() -> None:
     assert hanging() is None  # it began when nothing else was under way
 
 
-def test_a_batch_that_waits_behind_another_has_not_begun() -> None:
+def test_a_batch_that_waits_behind_another_has_not_begun():
     now_s = 0.0
     watch = LineWatch(lambda: now_s, 60)
     runs = [Run("gpu:0", Batch(expert, (Stage(1, expert),))) for expert in ("a", "b")]
@@ -304,14 +297,14 @@ def test_a_batch_that_waits_behind_another_has_not_begun() -> None:
     assert watch.running() == []
 
 
-def test_a_board_that_is_due_before_its_turn_is_late_as_a_whole(shop: Shop) -> None:
+def test_a_board_that_is_due_before_its_turn_is_late_as_a_whole(shop):
     board = shop.accept({"R1": LIGHT}, within_s=0.001)
     shop.decide(board)
     assert [call.reason for call in shop.calls(board)] == [CallReason.LATE]
     assert shop.device.batches == []
 
 
-def test_a_component_without_a_picture_is_review(shop: Shop) -> None:
+def test_a_component_without_a_picture_is_review(shop):
     recipe = activated(shop.database, TINY, parts={"R1": "C", "R2": "C"})
     board = shop.accept({"R1": LIGHT}, recipe=recipe)
     shop.decide(board)
@@ -320,15 +313,13 @@ def test_a_component_without_a_picture_is_review(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.ENOENT, errno.EIO, errno.ESTALE])
-def test_a_picture_that_cannot_be_read_is_review_and_a_lost_one_is_a_fault(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_picture_that_cannot_be_read_is_review_and_a_lost_one_is_a_fault(shop, monkeypatch, number):
     board = shop.accept({"R1": LIGHT[:100], "R2": LIGHT, "R3": DARK})
     lost = next(path for path in shop.config.pictures.glob("*/*") if path.read_bytes() == DARK)
     lost.unlink()
     stat = Path.stat
 
-    def refuse(path: Path, **more: bool) -> os.stat_result:
+    def refuse(path, **more):
         if path == lost:
             raise OSError(number, "no")
         return stat(path, **more)
@@ -342,7 +333,7 @@ def test_a_picture_that_cannot_be_read_is_review_and_a_lost_one_is_a_fault(
     assert [fault.kind for fault in shop.faults()] == [FaultKind.IMAGE_LOST]
 
 
-def test_an_aborted_board_gets_no_decision(shop: Shop) -> None:
+def test_an_aborted_board_gets_no_decision(shop):
     shop.device.gate.clear()
     board = shop.accept({"R1": DARK})
     second = shop.accept({"R1": DARK}, key="k2")
@@ -355,7 +346,7 @@ def test_an_aborted_board_gets_no_decision(shop: Shop) -> None:
     assert shop.calls(board) == []
 
 
-def test_a_line_that_starts_again_takes_up_the_boards_of_the_one_before(shop: Shop) -> None:
+def test_a_line_that_starts_again_takes_up_the_boards_of_the_one_before(shop):
     begun = shop.accept({"R1": DARK})
     waits = shop.accept({"R1": LIGHT}, key="k2")
     shop.database.write(board_rows.begin, begun.id, now_us())
@@ -364,7 +355,7 @@ def test_a_line_that_starts_again_takes_up_the_boards_of_the_one_before(shop: Sh
     assert (found.verdict, found.attempts) == (Verdict.NG, 2)
 
 
-def test_a_board_that_ends_the_line_again_and_again_is_review(shop: Shop) -> None:
+def test_a_board_that_ends_the_line_again_and_again_is_review(shop):
     board = shop.accept({"R1": LIGHT})
     with shop.database.writing() as connection:
         for _ in range(MAX_ATTEMPTS):
@@ -375,17 +366,17 @@ def test_a_board_that_ends_the_line_again_and_again_is_review(shop: Shop) -> Non
     assert shop.faults()[0].kind is FaultKind.BOARD_FAILED
 
 
-def test_an_inspector_that_fails_is_opened_again_and_its_boards_are_inspected(shop: Shop) -> None:
-    opened: list[QuickDevice] = []
+def test_an_inspector_that_fails_is_opened_again_and_its_boards_are_inspected(shop):
+    opened = []
 
-    def open_line(boards: Sequence[AskedBoard]) -> object:
+    def open_line(boards):
         opened.append(QuickDevice())
         opened[-1].gate.clear()
         line = quick_opener(shop.tiny, opened[-1], inbox=1)(boards)
         lines.append(line)
         return line
 
-    lines: list[object] = []
+    lines = []
     board = shop.accept({"R1": LIGHT, "R2": DARK})
     with deciding(shop.config, shop.database, open_line):
         eventually(lambda: bool(opened) and opened[0].reached.is_set())
@@ -398,7 +389,7 @@ def test_an_inspector_that_fails_is_opened_again_and_its_boards_are_inspected(sh
     assert shop.faults()[0].kind is FaultKind.INSPECTOR_FAILED
 
 
-def test_a_draining_line_finishes_begun_boards_and_leaves_the_others(shop: Shop) -> None:
+def test_a_draining_line_finishes_begun_boards_and_leaves_the_others(shop):
     shop.device.gate.clear()
     begun = shop.accept({"R1": LIGHT})
     with shop.deciding():
@@ -412,11 +403,11 @@ def test_a_draining_line_finishes_begun_boards_and_leaves_the_others(shop: Shop)
         eventually(lambda: shop.is_decided(waits))
 
 
-def line_state(database: Database) -> LineState:
+def line_state(database):
     return database.read(states.line)
 
 
-def test_a_locked_database_delays_the_decision_and_is_told_as_a_fault(shop: Shop) -> None:
+def test_a_locked_database_delays_the_decision_and_is_told_as_a_fault(shop):
     shop.device.gate.clear()
     board = shop.accept({"R1": DARK, "R2": LIGHT})
     other = open_database(shop.config.database_url)
@@ -433,7 +424,7 @@ def test_a_locked_database_delays_the_decision_and_is_told_as_a_fault(shop: Shop
     assert (fault.kind, fault.cleared_by) == (FaultKind.DATABASE, "worker")
 
 
-def test_a_clock_that_jumps_is_told_and_moves_no_due_time(shop: Shop) -> None:
+def test_a_clock_that_jumps_is_told_and_moves_no_due_time(shop):
     shop.device.gate.clear()
     ahead_us = 0
     board = shop.accept({"R1": LIGHT}, within_s=60)
@@ -447,7 +438,7 @@ def test_a_clock_that_jumps_is_told_and_moves_no_due_time(shop: Shop) -> None:
     assert shop.faults()[0].kind is FaultKind.CLOCK
 
 
-def test_boards_that_will_be_late_are_named_before_they_are(shop: Shop) -> None:
+def test_boards_that_will_be_late_are_named_before_they_are(shop):
     shop.config = shop.config.model_copy(update={"drain_s": 0.1})
     shop.device = QuickDevice(run=[lambda: time.sleep(0.5)] * 1000)
     for number in range(4):
@@ -459,9 +450,7 @@ def test_boards_that_will_be_late_are_named_before_they_are(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_a_line_decides_boards_of_a_postgresql_database(
-    config: ServeConfig, postgresql_database: Database, tiny: tuple[Path, Path]
-) -> None:
+def test_a_line_decides_boards_of_a_postgresql_database(config, postgresql_database, tiny):
     shop = Shop(config, postgresql_database, tiny)
     board = shop.accept({"R1": LIGHT, "R2": DARK})
     shop.decide(board)
@@ -469,7 +458,7 @@ def test_a_line_decides_boards_of_a_postgresql_database(
     assert shop.kinds(board)[-1] is EventKind.BOARD_DECIDED
 
 
-def test_a_lost_device_makes_no_board_ok(shop: Shop) -> None:
+def test_a_lost_device_makes_no_board_ok(shop):
     shop.device = QuickDevice(run=[DeviceLost("the device is gone")] * 10)
     board = shop.accept({"R1": LIGHT})
     shop.decide(board)

@@ -3,10 +3,7 @@
 import hashlib
 import io
 import json
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import cv2
 import drawn_boards
@@ -14,35 +11,33 @@ import numpy as np
 from drawn_boards import PARTS, Pose, draw, truth
 from PIL import Image
 from quick_line import QuickDevice
-from serving import Served, activated, put
+from serving import activated, put
 from tiny_line import TINY
 
-from coe.board.parts_list import BoardPart
-from coe.core import Expert, Finding, Verdict
-from coe.placement import Layout, outline
+from coe.core import Verdict
+from coe.placement import outline
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows
 from coe.serve.database.board_rows import Decision, GoodComponent
 from coe.serve.database.tables import NewCall
 from coe.serve.enums import CallReason
 from coe.serve.recipe_content import WholeBoard
-from coe.serve.worker.locating import Located, locate
+from coe.serve.worker.locating import locate
 from coe.serve.worker.verdicts import Item, Items, Whole
-from coe.store.kinds import ExpertInput
 
 POSE = Pose(turn_deg=2, x_px=9, y_px=-6)
 
 
-def whole_of(parts: Sequence[BoardPart] = PARTS, **changes: Any) -> dict[str, Any]:
+def whole_of(parts=PARTS, **changes):
     """Return `whole` of a recipe that cuts the drawn board."""
     return {"parts": drawn_boards.table(parts), "recipe": drawn_boards.recipe(**changes)}
 
 
-def layout_of(whole: dict[str, Any]) -> Layout:
+def layout_of(whole):
     return WholeBoard.model_validate(whole).layout
 
 
-def picture_of(layout: Layout, light: Sequence[str], pose: Pose = POSE) -> np.ndarray[Any, np.dtype[np.uint8]]:
+def picture_of(layout, light, pose=POSE):
     """Draw a board on which the experts find good what is `light`."""
     picture, (fit, width, height) = draw(layout, pose), truth(layout, pose)
     for site in layout.sites:
@@ -52,7 +47,7 @@ def picture_of(layout: Layout, light: Sequence[str], pose: Pose = POSE) -> np.nd
     return picture
 
 
-def png(pixels: np.ndarray[Any, np.dtype[np.uint8]]) -> bytes:
+def png(pixels):
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "png", compress_level=1)
     return file.getvalue()
@@ -67,14 +62,14 @@ BOARD = picture_of(layout_of(WHOLE), ["P1", "P2"])
 class RedDevice(QuickDevice):
     """Looks at the red of a picture alone, so that channels in a wrong order change what it finds."""
 
-    def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
+    def run(self, executor, pool, expert, images):
         return super().run(executor, pool, expert, [replace(image, pixels=image.pixels[:1]) for image in images])
 
 
 COMPARING = TINY.replace("{count: 5,", "{count: 5, reference: A,")
 
 
-def found(path: Path) -> Located:
+def found(path):
     """Locate the drawn board, as the line does."""
     layout = layout_of(WHOLE)
     path.write_bytes(png(BOARD))
@@ -83,12 +78,12 @@ def found(path: Path) -> Located:
     return locate(Whole(1, path, WholeBoard.model_validate(WHOLE), (), digest), items)
 
 
-def places(board: Located) -> dict[str, Any]:
+def places(board):
     """Return the places of all parts, as they come out of the database."""
     return {item.refdes: json.loads(json.dumps(item.place)) for item in board.items.seen}
 
 
-def with_call(served: Served, board: Located, refdes: str, component: str, **taken: str) -> None:
+def with_call(served, board, refdes, component, **taken):
     """Decide two whole boards: all parts of the first are good, one of the second is called.
 
     `taken` goes into the finding.

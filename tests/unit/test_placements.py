@@ -4,7 +4,6 @@ import re
 import tempfile
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import openpyxl
 import pytest
@@ -24,7 +23,7 @@ from coe.errors import ConfigError
 TOP, BOTTOM = Side.TOP, Side.BOTTOM
 
 
-def places(path: Path, units: str = "mm", answers: Answers = AS_IT_IS) -> list[tuple[object, ...]]:
+def places(path, units="mm", answers=AS_IT_IS):
     return [
         (p.refdes, round(p.x_mm, 4), round(p.y_mm, 4), p.rotation_deg, p.side, p.package, p.value)
         for p in read_placements(path, units, answers)
@@ -81,12 +80,12 @@ TWO = [("R1", 12.7, -3.5, 90.0, TOP, "R_0402", "10k"), ("U2", 30.0, 4.0, 315.0, 
         ),
     ],
 )
-def test_each_program_says_the_same(tmp_path: Path, name: str, text: str, encoding: str) -> None:
+def test_each_program_says_the_same(tmp_path, name, text, encoding):
     (tmp_path / name).write_text(text, encoding=encoding)
     assert places(tmp_path / name) == TWO
 
 
-def test_the_file_of_eagle_has_no_header_and_its_name_tells_the_side(tmp_path: Path) -> None:
+def test_the_file_of_eagle_has_no_header_and_its_name_tells_the_side(tmp_path):
     text = "R1 12.70 -3.50  90 10k R_0402\nC1  5.00  5.00 180 10\xb5F C_0603\n"
     (tmp_path / "board.mnt").write_bytes(text.encode("cp1252"))
     assert places(tmp_path / "board.mnt") == [TWO[0], ("C1", 5.0, 5.0, 180.0, TOP, "C_0603", "10\xb5F")]
@@ -100,7 +99,7 @@ def test_the_file_of_eagle_has_no_header_and_its_name_tells_the_side(tmp_path: P
         places(tmp_path / "board.txt", answers=Answers(order=("refdes", "x", "y", "rotation", "value", "package")))
 
 
-def written(path: Path, content: str | bytes | list[list[object]]) -> Path:
+def written(path, content):
     """Write a text, bytes, or a spreadsheet."""
     if isinstance(content, list):
         book = openpyxl.Workbook()
@@ -296,14 +295,12 @@ R1, U2 = ("R1", 12.7, -3.5, 90.0, TOP), ("U2", 30.0, 4.0, 315.0, BOTTOM)
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) > 4 and "\n" not in value else "",
 )  # fmt: skip
-def test_files_are_read_as_people_have_them(
-    tmp_path: Path, name: str, content: str | bytes | list[list[object]], units: str
-) -> None:
+def test_files_are_read_as_people_have_them(tmp_path, name, content, units):
     found = [place[:5] for place in places(written(tmp_path / name, content), units)]
     assert found == ([R1] if name.startswith(("fusion", "a unit")) else [R1, U2])
 
 
-def test_x_and_y_are_of_one_point_and_a_side_is_not_read_past(tmp_path: Path) -> None:
+def test_x_and_y_are_of_one_point_and_a_side_is_not_read_past(tmp_path):
     odd = written(tmp_path / "odd.csv", "Ref,Mid X,Ref X,Ref Y,Rot,Side\nR1,12.7,1,2,90,top\n")
     file = read_file(odd, units="mm")
     assert (file.columns["x"], file.placements[0].x_mm, file.unused) == ("Ref X", 1.0, ("Mid X",))
@@ -315,7 +312,7 @@ def test_x_and_y_are_of_one_point_and_a_side_is_not_read_past(tmp_path: Path) ->
             read_file(written(tmp_path / name, said))
 
 
-def test_a_spreadsheet_with_parts_on_several_sheets_is_refused_by_their_names(tmp_path: Path) -> None:
+def test_a_spreadsheet_with_parts_on_several_sheets_is_refused_by_their_names(tmp_path):
     book = openpyxl.Workbook()
     for title in ("top", "bottom", "empty"):
         sheet = book.create_sheet(title)
@@ -342,7 +339,7 @@ def test_a_spreadsheet_with_parts_on_several_sheets_is_refused_by_their_names(tm
         assert "'bottom'" in file.notes[0]
 
 
-def test_what_is_hidden_or_struck_out_in_a_spreadsheet_is_told(tmp_path: Path) -> None:
+def test_what_is_hidden_or_struck_out_in_a_spreadsheet_is_told(tmp_path):
     table = [["Ref", "X (mm)", "Y (mm)", "Rot", "Side", "Note"], *([f"R{n}", 1, 2, 0, "top", ""] for n in (1, 2))]
     path = written(tmp_path / "a.xlsx", table)
     assert read_file(path).notes == ()
@@ -364,9 +361,7 @@ def test_what_is_hidden_or_struck_out_in_a_spreadsheet_is_told(tmp_path: Path) -
     assert "'Sheet' is hidden" in read_file(path).notes[0]
 
 
-def test_a_sheet_that_is_strict_says_it_is_smaller_or_is_formatted_beyond_its_parts_is_read_whole(
-    tmp_path: Path,
-) -> None:
+def test_a_sheet_that_is_strict_says_it_is_smaller_or_is_formatted_beyond_its_parts_is_read_whole(tmp_path):
     path = written(tmp_path / "a.xlsx", [["Ref", "X (mm)", "Y (mm)", "Rot", "Side"], ["R1", 1, 2, 0, "top"]])
     with zipfile.ZipFile(path) as book, zipfile.ZipFile(tmp_path / "b.xlsx", "w") as other:
         for name in book.namelist():
@@ -376,7 +371,7 @@ def test_a_sheet_that_is_strict_says_it_is_smaller_or_is_formatted_beyond_its_pa
     assert [place.refdes for place in read_file(tmp_path / "b.xlsx").placements] == ["R1"]
 
 
-def test_formulas_without_a_result_are_told_and_a_value_far_off_is_one_column(tmp_path: Path) -> None:
+def test_formulas_without_a_result_are_told_and_a_value_far_off_is_one_column(tmp_path):
     table = [["Ref", "X (mm)", "Y (mm)", "Rot", "Side", "Value"], ["R1", 1, 2, 0, "top", '=A2&"k"']]
     path = written(tmp_path / "a.xlsx", table)
     book = openpyxl.load_workbook(path)
@@ -390,14 +385,14 @@ def test_formulas_without_a_result_are_told_and_a_value_far_off_is_one_column(tm
         read_file(path)
 
 
-def test_names_of_boards_and_channels_are_no_ranges(tmp_path: Path) -> None:
+def test_names_of_boards_and_channels_are_no_ranges(tmp_path):
     names = ["UNIT1-T2", "S&H1", "R1-2", "J1-J1", "Board_1-R2"]
     text = "".join(f"{name},1,2,0,top\n" for name in names)
     read = read_file(written(tmp_path / "a.csv", f"Ref,X (mm),Y (mm),Rot,Side\n{text}"))
     assert [place.refdes for place in read.placements] == names
 
 
-def test_a_file_tells_what_was_read_and_what_was_not(tmp_path: Path) -> None:
+def test_a_file_tells_what_was_read_and_what_was_not(tmp_path):
     file = read_file(
         written(tmp_path / "a.csv", "Ref,PosX (mil),PosY (mil),Rot,Side,SMD,Height\nR1,1000,0,0,top,yes,1\n")
     )
@@ -448,7 +443,7 @@ def test_a_file_tells_what_was_read_and_what_was_not(tmp_path: Path) -> None:
         '<?xml version="1.0"?><openpnp-board><placements/></openpnp-board>',
     ],
 )
-def test_what_a_file_does_not_say_is_not_guessed(tmp_path: Path, text: str) -> None:
+def test_what_a_file_does_not_say_is_not_guessed(tmp_path, text):
     with pytest.raises(ConfigError, match=r"a\.csv"):
         read_file(written(tmp_path / "a.csv", text))
 
@@ -484,14 +479,14 @@ GENERIC = "refdes,x,y,rotation,side\n"
         ),
     ],
 )
-def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path, text: str, complaint: str) -> None:
+def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path, text, complaint):
     (tmp_path / "pnp.csv").write_text(text)
     with pytest.raises(ConfigError, match=complaint) as caught:
         read_placements(tmp_path / "pnp.csv", "mm")
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_text_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"unit: .*'mm', 'um', 'mil' or 'inch'"):
         read_placements(tmp_path / "pnp.csv", "cm")
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
@@ -515,9 +510,7 @@ WORDS = st.sampled_from(
     encoding=st.sampled_from(["utf-8", "utf-16", "cp1252"]),
     order=st.sampled_from([(), ("refdes", "x", "y", "rotation")]),
 )
-def test_whatever_a_file_holds_it_is_read_or_refused_in_a_sentence(
-    rows: list[list[str]], separator: str, encoding: str, order: Any
-) -> None:
+def test_whatever_a_file_holds_it_is_read_or_refused_in_a_sentence(rows, separator, encoding, order):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "pnp.mnt")
         text = "\n".join(separator.join(row) for row in rows)
@@ -536,7 +529,7 @@ def test_whatever_a_file_holds_it_is_read_or_refused_in_a_sentence(
     angle=st.floats(-720, 720),
     units=st.sampled_from([("mm", 1.0), ("mil", 0.0254), ("inch", 25.4)]),
 )
-def test_units_only_scale(x: float, y: float, angle: float, units: tuple[str, float]) -> None:
+def test_units_only_scale(x, y, angle, units):
     name, mm = units
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "pnp.csv")
