@@ -569,7 +569,7 @@ def test_a_word_in_any_column_between_spaces_leaves_a_part_out_or_is_asked_about
         ("Ref,X(mm),Y(mm),Rot,Side\nR1,0,0,0,top\nR2,0.0,0.0,90,top\n", "at 0, 0"),
         ("Ref,X(1e-4 mm),Y(1e-4 mm),Rot,Side\nR1,10000,20000,0,top\n", "'1e-4 mm'"),
         ("R1\t12.70\t-3.50\t90.00\t10k 1%\tR0402\n301\t1\t2\t0\tTP\tPAD\n", "--columns refdes,x,y"),
-        ("Ref,X(mm),Y(mm),Rot,Flip\nR1,1,2,0,0\nR2,3,4,0,1\n", "'Flip' may tell"),
+        ("Ref,X(mm),Y(mm),Rot,Flip\nR1,1,2,0,0\nR2,3,4,0,1\n", "column 'Flip'"),
         (re.sub(r'( [xy])="\d"', r'\1="0"', BOARD_XML), "at 0, 0"),
         (
             '<openpnp-panel><placements/><children><object file-name="b.board.xml"/></children></openpnp-panel>',

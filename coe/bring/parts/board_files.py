@@ -25,7 +25,6 @@ CONVERTERS: dict[bytes, Converter] = {
     rb"(?i)PK\x03\x04[\s\S]*(?<![\w.])steps[/\\][^/\\]{1,99}[/\\]layers[/\\]": odb_plus_plus.board_table,
 }
 """Which converter reads files that begin so, behind a byte-order mark."""
-_LOOKED_AT = 4096  # So many first bytes are enough
 _NOT_READ = {
     rb"\A(\x1f\x8b|7z\xbc\xaf|Rar!|BZh\d|\xfd7zXZ)": "an archive, as of ODB++",
     rb"\A%PDF-": "a PDF",
@@ -62,6 +61,6 @@ def read_board_file(path: Path, raw: bytes, wanted: str) -> Table | None:
     if converter := converter_of(raw):
         return converter(path, raw)
     for mark, what in _NOT_READ.items():
-        if re.search(mark, raw[:_LOOKED_AT], re.MULTILINE | re.IGNORECASE | re.DOTALL):
+        if re.search(mark, raw[:4096], re.MULTILINE | re.IGNORECASE | re.DOTALL):
             raise ConfigError(f"{path}: it is {what}, which is not read; export {wanted} of the board as CSV")
     return None

@@ -11,23 +11,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from coe.bring.parts import vocabulary
 from coe.bring.parts.answers import AS_IT_IS, Answers
 from coe.bring.parts.board_files import read_board_file
 from coe.bring.parts.placement_header import PlacementHeader, find_headers, lines_below
 from coe.bring.parts.placements import Placement
 from coe.bring.parts.refdes import JOINED, USUAL, designators, fault_of, is_date
 from coe.bring.parts.text_table import TextLine, fault, lines_of
-from coe.bring.parts.vocabulary import (
-    BOM_COLUMNS,
-    BOM_LAST_VALUES,
-    BOM_TEXTS,
-    FittedQuestion,
-    Row,
-    expect_answered,
-    fitting_of,
-    one_word,
-    says_so,
-)
+from coe.bring.parts.vocabulary import FittedQuestion, Row, one_word, says_so
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
 from coe.placement.panel_split import on_boards
@@ -69,7 +60,7 @@ def parse(path: Path, raw: bytes, form: Answers = AS_IT_IS) -> Bom:
         table = lines_of(path, raw, "the BOM", lambda lines: is_bom(lines, form))
     header = _header(table.lines, form)
     if header is None:
-        names = ", ".join(BOM_COLUMNS["refdes"][:4])
+        names = ", ".join(vocabulary.BOM_COLUMNS["refdes"][:4])
         raise ConfigError(
             f"{path}: no line is the header of a BOM, with separators between designators ({names}) and values or "
             f"packages; save it as CSV, name its columns so, or {_WHICH_COLUMN}"
@@ -97,13 +88,13 @@ def _header(lines: Sequence[TextLine], form: Answers) -> PlacementHeader | None:
 
     A line that names nothing but a number of the maker, or a description, may be a remark: others are taken first.
     """
-    names = {**BOM_COLUMNS, **{str(field): (name,) for field, name in form.bom_columns.items()}}
+    names = {**vocabulary.BOM_COLUMNS, **{str(field): (name,) for field, name in form.bom_columns.items()}}
     unsure = None
     for header in find_headers(lines, names, ("refdes",), names.keys() - {"refdes", "quantity"}):
         if header.separator is None:
             continue
         others = header.columns.keys() - {"refdes", "quantity", "value"}
-        if others or one_word(header.names[header.columns["value"]]) not in BOM_LAST_VALUES:
+        if others or one_word(header.names[header.columns["value"]]) not in vocabulary.BOM_LAST_VALUES:
             return header
         unsure = unsure or header
     return unsure
@@ -113,8 +104,8 @@ def _rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> Ite
     """Yield the rows below a header; raises ConfigError, with lines, for those that cannot be divided into cells."""
     # The columns that hold a value where that of values is empty, the best first: so a Comment names an IC.
     words = ["" if at in header.columns.values() else one_word(name) for at, name in enumerate(header.names)]
-    others = [words.index(one_word(name)) for name in BOM_COLUMNS["value"] if one_word(name) in words]
-    others = [at for at in others if words[at] not in BOM_TEXTS]
+    others = [words.index(one_word(name)) for name in vocabulary.BOM_COLUMNS["value"] if one_word(name) in words]
+    others = [at for at in others if words[at] not in vocabulary.BOM_TEXTS]
 
     def by_field(cells: Sequence[str]) -> dict[str, str]:
         found = {field: cells[index] for field, index in header.columns.items() if index < len(cells)}
@@ -166,7 +157,7 @@ def _parts(path: Path, rows: Sequence[Row], header: PlacementHeader) -> Bom:
     own: dict[str, tuple[int, tuple[str, str, bool]]] = {}
     differing, faults = dict[str, list[int]](), dict[str, dict[int, str]]()
     names, columns = header.names, header.columns
-    fitting = fitting_of(path, rows, names, columns)
+    fitting = vocabulary.fitting_of(path, rows, names, columns)
     usual = len(columns.keys() & {"refdes", "value", "package"})
     for number, cells, row, _ in rows:
         part = BomPart(cells.get("value", ""), cells.get("package", ""), number not in fitting.left_out, number)
@@ -259,7 +250,7 @@ def join(
             parts[place] = part
             if refdes in bom.asked:
                 asked[place] = bom.asked[refdes]
-    expect_answered(question for place, question in asked.items() if place in placed and place not in said)
+    vocabulary.expect_answered(question for place, question in asked.items() if place in placed and place not in said)
     against = [place for place in not_placed if place in parts and parts[place].is_fitted and place not in asked]
     told = f"{list_few(against)}: listed as fitted, but left out of the placement file: not inspected"
     out = {refdes for refdes, part in parts.items() if not part.is_fitted}

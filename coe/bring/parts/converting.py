@@ -114,12 +114,12 @@ class Converted:
             raise ConfigError(
                 "all parts lie on the bottom side: say how the file describes it with --bottom-x and --bottom-angle"
             )
-        rows = (
-            (part.refdes, *map(_written, (part.x_mm, part.y_mm, part.rotation_deg)), part.side, part.component)
-            for part in self.parts
-        )
+        rows: list[Sequence[str]] = [COLUMNS]
+        for part in self.parts:
+            numbers = (f"{round(one, 6) + 0.0:.10g}" for one in (part.x_mm, part.y_mm, part.rotation_deg))  # no -0
+            rows.append((part.refdes, *numbers, part.side, part.component))
         remarks = [made_of, *([f"not fitted: {', '.join(self.not_fitted)}"] if self.not_fitted else [])]
-        return "".join(f"# {' '.join(remark.split())}\n" for remark in remarks) + _table((COLUMNS, *rows))
+        return "".join(f"# {' '.join(remark.split())}\n" for remark in remarks) + _table(rows)
 
 
 def convert(path: Path, bom: Path | None, answers: Answers, known: Sequence[str] = ()) -> Converted:
@@ -158,10 +158,6 @@ def _from_top(place: Placement, answers: Answers) -> Placement:
     if place.side is Side.TOP or (bottom := answers.bottom) is None:
         return place
     return replace(place, x_mm=bottom.x_from_top(place.x_mm), rotation_deg=bottom.angle_seen(place.rotation_deg))
-
-
-def _written(number: float) -> str:
-    return f"{round(number, 6) + 0.0:.10g}"  # no -0
 
 
 def _table(rows: Iterable[Sequence[str]]) -> str:

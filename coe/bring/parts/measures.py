@@ -10,21 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from coe.board.parts_list import Side
+from coe.bring.parts import vocabulary
 from coe.bring.parts.answers import Answers
 from coe.bring.parts.placement_header import PlacementHeader
 from coe.bring.parts.placement_rows import SPACED_THOUSANDS
 from coe.bring.parts.text_table import TextLine, fault
-from coe.bring.parts.vocabulary import (
-    ENDINGS,
-    MIRRORED,
-    MIRRORS,
-    SIDES,
-    UNIT_BEHIND,
-    UNIT_WORDS,
-    Units,
-    one_word,
-    plain,
-)
+from coe.bring.parts.vocabulary import UNIT_WORDS, Units, one_word, plain
 from coe.errors import ConfigError
 
 _NUMBER = re.compile(
@@ -93,7 +84,7 @@ _STATED = re.compile(
     re.IGNORECASE,
 )
 _IN_NAME = re.compile(
-    rf"[(\[]\s*((?:\d[\d./e^*+×-]*)?\s*[a-zµμм]{{2,}}|[\"\u2033])\.?\s*[)\]]$|{UNIT_BEHIND}$", re.IGNORECASE
+    rf"[(\[]\s*((?:\d[\d./e^*+×-]*)?\s*[a-zµμм]{{2,}}|[\"\u2033])\.?\s*[)\]]$|{vocabulary.UNIT_BEHIND}$", re.IGNORECASE
 )
 
 
@@ -169,7 +160,7 @@ class PlacementSides:
 
     def __init__(self, path: Path, form: Answers) -> None:
         self._path, self._form = path, form
-        self._words = {**SIDES, **{word.casefold(): side for word, side in form.sides.items()}}
+        self._words = {**vocabulary.SIDES, **{word.casefold(): side for word, side in form.sides.items()}}
         self._found: int | None = None
         self.has_mirrored = False
         """Whether the rotations say which parts are mirrored, and so lie on the bottom side, as Eagle writes them."""
@@ -177,8 +168,8 @@ class PlacementSides:
     def words(self, header: PlacementHeader) -> Mapping[str, Side]:
         """Return the words for the sides in the column of a header: those of a mirror, if it says that alone."""
         index = header.columns.get("side")
-        is_mirror = index is not None and one_word(header.names[index]) in MIRRORED
-        return MIRRORS if is_mirror and not (self._form.columns or self._form.sides) else self._words
+        is_mirror = index is not None and one_word(header.names[index]) in vocabulary.MIRRORED
+        return vocabulary.MIRRORS if is_mirror and not (self._form.columns or self._form.sides) else self._words
 
     def columns(self, header: PlacementHeader, rows: Sequence[Sequence[str]]) -> Mapping[str, int]:
         """Return the columns of fields; one without a known name is that of sides if it alone has words for them only.
@@ -218,7 +209,8 @@ class PlacementSides:
         if len(told) == 1:
             return told.pop()
         known = ", ".join([*filter(None, sides)][:_MOST_TOLD])
-        own = f'; say which side it is, `sides: {{"{word}": top}}`, in answers.yaml' if sides is not MIRRORS else ""
+        own = f'; say which side it is, `sides: {{"{word}": top}}`, in answers.yaml'
+        own = "" if sides is vocabulary.MIRRORS else own
         raise fault(self._path, [number], f"{cells['refdes']}: '{word}' is not a side; known: {known} ...{own}")
 
     def _by_name(self, header: PlacementHeader) -> Side:
@@ -229,7 +221,7 @@ class PlacementSides:
         told = self._told()
         if len(told) == 1:
             return told.pop()
-        known = ", ".join(f"{ending} ({side})" for ending, side in ENDINGS.items())
+        known = ", ".join(f"{ending} ({side})" for ending, side in vocabulary.ENDINGS.items())
         raise ConfigError(
             f"{self._path}: no column tells the side of a part, and so the name of the file must: let it end with "
             f"{known}, or have -top or -bottom in it; or say `side: top` in answers.yaml"
@@ -244,8 +236,8 @@ class PlacementSides:
         """Return the side that a person said, or those that the ending or words in the name of the file are."""
         if self._form.side is not None:
             return {self._form.side}
-        if (ending := self._path.suffix.lower()) in ENDINGS:
-            return {ENDINGS[ending]}
+        if (ending := self._path.suffix.lower()) in vocabulary.ENDINGS:
+            return {vocabulary.ENDINGS[ending]}
         words = re.split(r"[^a-z]+", self._path.name.casefold())
         return {self._words[one] for one in words if len(one) > 1 and one in self._words and one not in _OTHER_WORDS}
 

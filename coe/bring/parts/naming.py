@@ -14,7 +14,6 @@ from coe.placement.panel_split import on_boards
 from coe.placement.recipe_spec import Look
 
 _FIDUCIAL = re.compile(r"fid|fd\d|fm\d", re.IGNORECASE)
-_FIDUCIAL_PACKAGE = re.compile("fiducial", re.IGNORECASE)
 _HOLE = re.compile(r"(mh|mk|mp|hole|h)\d*", re.IGNORECASE)
 _HOLE_PACKAGE = re.compile(r"mounting.?hole|mtg|hole", re.IGNORECASE)
 _NO_PART = re.compile(r"tp\d*|ref\*\*|logo.*|g\*+|kibuzzard.*|mark\d*", re.IGNORECASE)
@@ -38,7 +37,7 @@ class Mark:
 
 def mark_of(place: Placement) -> Mark | None:
     """Return the fiducial or the hole that a placement is; None if it is a part."""
-    if place.is_fiducial or _FIDUCIAL.match(place.refdes) or _FIDUCIAL_PACKAGE.search(place.package):
+    if place.is_fiducial or _FIDUCIAL.match(place.refdes) or "fiducial" in place.package.casefold():
         diameter = _millimetres(place.package) or _FIDUCIAL_MM
         return Mark(place.refdes, place.x_mm, place.y_mm, diameter, "bright")
     if _HOLE_PACKAGE.search(place.package) and _HOLE.match(place.refdes or "H"):

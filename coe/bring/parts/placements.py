@@ -9,26 +9,14 @@ from itertools import takewhile
 from pathlib import Path
 
 from coe.board.parts_list import FARTHEST_MM, BoardPart
-from coe.bring.parts import measures
+from coe.bring.parts import measures, vocabulary
 from coe.bring.parts.answers import Answers
 from coe.bring.parts.board_files import read_board_file
 from coe.bring.parts.placement_header import PlacementHeader, find_header
 from coe.bring.parts.placement_rows import LIKE_A_NUMBER, MIRRORED_TURN, WITHOUT_HEADER, rows, without_header
 from coe.bring.parts.refdes import USUAL, expect_designators
 from coe.bring.parts.text_table import Numbered, Table, TextLine, fault, lines_of
-from coe.bring.parts.vocabulary import (
-    COLUMNS,
-    ENDINGS,
-    MIRRORS,
-    NEEDS,
-    UNIT_WORDS,
-    FittedQuestion,
-    Row,
-    Units,
-    fitting_of,
-    one_word,
-    says_so,
-)
+from coe.bring.parts.vocabulary import UNIT_WORDS, FittedQuestion, Row, Units, one_word, says_so
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
 
@@ -93,19 +81,14 @@ def parse(path: Path, raw: bytes, form: Answers) -> PlacementFile:
     return file
 
 
-def is_list(lines: Sequence[TextLine]) -> bool:
-    """Tell whether a line names the columns of places, whatever program wrote them."""
-    return find_header(lines, COLUMNS, ("refdes", "x", "y")) is not None
-
-
 class _PlacementReader:
     """Reads one file; knows it and its unit for what it refuses."""
 
     def __init__(self, path: Path, form: Answers) -> None:
         self._path, self._form = path, form
-        self._columns = {**COLUMNS, **{str(name): (column,) for name, column in form.columns.items()}}
+        self._columns = {**vocabulary.COLUMNS, **{str(name): (column,) for name, column in form.columns.items()}}
         # The columns without which a line is no header; the name of the file or a person may tell the others.
-        self._needs = [name for name in NEEDS if name != "rotation" or form.rotation is None]
+        self._needs = [name for name in vocabulary.NEEDS if name != "rotation" or form.rotation is None]
         self._units = measures.PlacementUnits(path, form.unit)
         self._sides = measures.PlacementSides(path, form)
         self._comma = False
@@ -134,7 +117,7 @@ class _PlacementReader:
         self._expect_cells(parts, header)
         if header.number:  # else each row is of one part
             expect_designators(self._path, parts, header, is_said="refdes" in self._form.columns)
-        fitting = fitting_of(self._path, parts, header.names, header.columns)
+        fitting = vocabulary.fitting_of(self._path, parts, header.names, header.columns)
         names_of = {row.number: row.cells["refdes"] for row in parts}
         parts = [row for row in parts if row.number not in fitting.left_out]
         numbers = [row.cells[axis] for row in parts for axis in ("x", "y")]
@@ -169,13 +152,13 @@ class _PlacementReader:
     def _header(self, lines: Sequence[TextLine]) -> PlacementHeader:
         """Find the header of a file; raises ConfigError if no line is one."""
         found = find_header(lines, self._columns, self._needs)
-        if found is None and (self._form.order or self._path.suffix.lower() in ENDINGS):
+        if found is None and (self._form.order or self._path.suffix.lower() in vocabulary.ENDINGS):
             found = without_header(self._form.order or WITHOUT_HEADER, lines)
         if found is None:
             if near := find_header(lines, self._columns, [name for name in self._needs if name != "rotation"]):
                 what = "no column tells the rotation of a part; name it Rotation, or say `rotation: 0`, if no part is "
                 raise fault(self._path, [near.number], f"{what}turned, in answers.yaml")
-            names = ", ".join(self._columns[name][0] for name in NEEDS)
+            names = ", ".join(self._columns[name][0] for name in vocabulary.NEEDS)
             raise ConfigError(
                 f"{self._path}: no line is the header of a placement file (columns {names}); name its columns so, or "
                 "say which they are, --columns refdes=NAME,x=NAME,y=NAME, or of a file without names, in their order, "
@@ -232,7 +215,7 @@ class _PlacementReader:
                 what = f"there is no header, and this line is not {', '.join(header.names)}"
                 way = "name the fields in their order, such as --columns refdes,package,x,y,rotation"
             raise fault(self._path, wrong, f"{what}; {way}")
-        for name in ("x", "y", "rotation", *(("side",) if self._sides.words(header) is not MIRRORS else ())):
+        for name in ("x", "y", "rotation", *(("side",) if self._sides.words(header) is not vocabulary.MIRRORS else ())):
             if lacking := [row.number for row in parts if name in header.columns and not row.cells.get(name)]:
                 raise fault(self._path, lacking, f"this line has no {name}; complete it, or remove it")
 

@@ -28,7 +28,6 @@ Node: TypeAlias = "list[Node | str]"
 Numbered: TypeAlias = "tuple[int, Node]"
 """A list in brackets of a board of KiCad, and the number of its line."""
 _LONGEST_LINE = 1 << 16
-_SIGNS = 64
 _MOST_ZEROS = 0.05  # Some programs leave zeros in a line that is shorter in another language; in no text they are more
 _LOST = re.compile(r"\0{64}|\0\s*$")  # What stands in the place of text that was not written to the disk
 _SHEET = re.compile(r"(?P<file>.+\.(?:xlsx|xlsm|xls|ods))#(?P<sheet>.+)", re.IGNORECASE | re.DOTALL)
@@ -80,7 +79,7 @@ def in_utf8(raw: bytes) -> bytes:
     A byte-order mark names them, or in a text of western signs the zeros of UTF-16.
     """
     marked = [encoding for mark, encoding in _MARKS if raw.startswith(mark)][:1]
-    first, second = any(raw[:_SIGNS:2]), any(raw[1:_SIGNS:2])
+    first, second = any(raw[:64:2]), any(raw[1:64:2])
     for encoding in marked or ([] if first == second else ["utf-16-be" if second else "utf-16-le"]):
         with suppress(UnicodeDecodeError):
             return _DECLARED.sub(r"\1", raw.decode(encoding), count=1).encode()
@@ -102,7 +101,7 @@ def parse(path: Path, raw: bytes, noun: str, fallback: str) -> list[TextLine]:
         raise ConfigError(f"{noun} {path} is not a text; export it again as text or CSV")
     lines = [TextLine(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if long := [line for line in lines if len(line.text) > _LONGEST_LINE]:
-        what = f"a line of {len(long[0].text):,} characters; this is no {noun.removeprefix('the ')}"
+        what = f"a line of {len(long[0].text):,} characters; this is not a {noun.removeprefix('the ')}"
         raise fault(path, [long[0].number], what)
     return lines
 
@@ -116,11 +115,9 @@ def fault(path: Path, lines: Sequence[int], what: str) -> ConfigError:
 # Spreadsheets, and whatever a table lies in
 
 
-ZIP = b"PK\x03\x04"
 _XLSX, _ODS = b"[Content_Types].xml", b"opendocument.spreadsheet"
 """What spreadsheets have in their list of files, and in their first file, which is not packed."""
 _IN_OLE = ("Workbook", "Book", "EncryptedPackage")
-_FIRST = 256
 _TOO_MUCH = (
     f"it is damaged, or takes more than {sheet_reader.MOST_MEMORY >> 20} MiB of memory or {sheet_reader.MOST_S} s; "
     "delete what stands far from the table"
@@ -178,7 +175,7 @@ def _sheets(path: Path, raw: bytes) -> list[Sheet]:
     """Return the sheets of a file; raises ConfigError."""
     if raw.startswith(OLE) and not any(name.encode("utf-16-le") in raw for name in _IN_OLE):
         raise ConfigError(f"{path}: it is a board of Altium, or a document, which is not read; export a table as CSV")
-    if not (raw.startswith(OLE) or _ODS in raw[:_FIRST] or _XLSX in raw):
+    if not (raw.startswith(OLE) or _ODS in raw[:256] or _XLSX in raw):
         raise ConfigError(
             f"{path}: it is an archive, e.g. of Gerber files or Numbers, which cannot be read; save the table as CSV"
         )
@@ -202,7 +199,7 @@ _AS_TEXT = re.compile(r'(?<![^,;\t])(?:="([^",;\t]*)"|"=""([^"]*)""")(?=[,;\t]|$
 """="R1", with or without quotes around it, which keeps a spreadsheet from making a number or a date of it."""
 _WRAPPED = re.compile(r'"((?:[^",;\t]|"")*+[,;\t](?:[^"]|"")*+)"[,;\t]*')
 """A row that has become one cell, as in a spreadsheet program that expects another separator."""
-SPREADSHEETS = (ZIP, OLE)
+SPREADSHEETS = (b"PK\x03\x04", OLE)
 """How the files of spreadsheet programs begin."""
 
 

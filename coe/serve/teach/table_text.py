@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,8 +18,9 @@ from coe.bring.parts import odb_plus_plus
 from coe.bring.parts.board_files import converter_of
 from coe.bring.parts.bom import is_bom
 from coe.bring.parts.converting import parse_bom
-from coe.bring.parts.placements import is_list
-from coe.bring.parts.text_table import SPREADSHEETS, lines_of
+from coe.bring.parts.placement_header import find_header
+from coe.bring.parts.text_table import SPREADSHEETS, TextLine, lines_of
+from coe.bring.parts.vocabulary import COLUMNS
 from coe.cli.start import Exit
 from coe.errors import CoeError, ConfigError
 from coe.serve.teach.teach_draft import BOM
@@ -37,7 +39,11 @@ def text_of(content: bytes, name: str, kind: str) -> tuple[str, tuple[str, ...]]
     if not is_packed(content) and b"\0" not in content:
         with suppress(UnicodeDecodeError):
             return content.decode("utf-8-sig"), ()
-    noun, is_table = ("the BOM", is_bom) if kind == BOM else ("the placement file", is_list)
+
+    def is_table(lines: Sequence[TextLine]) -> bool:
+        return is_bom(lines) if kind == BOM else find_header(lines, COLUMNS, ("refdes", "x", "y")) is not None
+
+    noun = "the BOM" if kind == BOM else "the placement file"
     if converter_of(content) is odb_plus_plus.board_table:
         table = odb_plus_plus.board_table(Path(name), content)
     else:
