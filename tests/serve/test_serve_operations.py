@@ -13,6 +13,7 @@ from serving import config_of, hand_in, png, serving
 from stations import deciding, quick_opener
 from waiting import eventually
 
+from coe.cli.common import Exit
 from coe.serve import processes
 from coe.serve.backup import back_up
 from coe.serve.clock import now_us
@@ -79,6 +80,7 @@ def test_systemd_and_compose_wait_as_long_as_each_process_needs():
         assert (unit["Type"], unit["Restart"]) == ("notify", "always")
         assert unit["ExecStart"] == f"/opt/coe/current/bin/coe-serve {name} /etc/coe/serve.yaml"
         assert float(unit["TimeoutStopSec"]) > most_s
+        assert int(unit["SuccessExitStatus"]) == Exit.INTERRUPTED  # of a process that is stopped while it starts
         container = compose[name]
         assert (container["restart"], container["command"]) == ("always", [name, "/etc/coe/serve.yaml"])
         assert float(container["stop_grace_period"].removesuffix("s")) > most_s
