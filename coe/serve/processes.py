@@ -60,7 +60,10 @@ def opened(config: ServeConfig, process: Process) -> Iterator[Database]:
                 "right to, or another `data`"
             ) from None
         if lock is None:
-            raise ConfigError(f"{config.data}: another {process} is running here; end it first")
+            raise ConfigError(
+                f"{config.data}: another {process} is running here; end it, or try again in {config.drain_s:g} s: if "
+                "its `coe-serve run` was killed, it ends by itself"
+            )
         held.callback(lock.release)
         database = open_database(config.database_url)
         held.callback(database.close)
