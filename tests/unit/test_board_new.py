@@ -325,7 +325,7 @@ def test_the_edge_of_a_board_comes_from_a_gerber_file_or_from_kicad(tmp_path):
     with pytest.raises(ConfigError, match="number"):
         read_outline(kicad)
     (tmp_path / "c.gbr").write_text("no edge")
-    with pytest.raises(ConfigError, match="no Gerber file"):
+    with pytest.raises(ConfigError, match="a Gerber file"):
         read_outline(tmp_path / "c.gbr")
 
 
