@@ -202,6 +202,13 @@ def test_the_list_of_commands_has_whole_sentences(name, call):
     assert [one for one in first if "".join(one.split()) not in text] == []
 
 
+@pytest.mark.parametrize(("name", "command"), [pytest.param(name, command, id=name) for name, command in commands()])
+def test_the_help_of_a_command_fits_into_sixty_lines_of_eighty_columns(name, command):
+    lines = command.get_help(command.make_context(name, [], resilient_parsing=True, terminal_width=80)).splitlines()
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= 80
+
+
 def test_rare_options_are_shown_on_request(call):
     usual, all_ = call("--help", command=inspect), call("--help-all", command=inspect)
     assert (usual.status, all_.status) == (0, 0)
