@@ -90,7 +90,7 @@ def parse(path: Path, raw: bytes, noun: str, fallback: str) -> list[TextLine]:
     """Return the lines, of a file's bytes in UTF-8 or `fallback`, that are not empty; raises ConfigError."""
     for encoding in ("utf-8", fallback):
         with suppress(UnicodeDecodeError):
-            text = raw.decode(encoding)
+            text = _DECLARED.sub(r"\1", raw.decode(encoding), count=1)
             break
     else:
         raise ConfigError(f"{noun} {path} is not a text in UTF-8; save it as one")
