@@ -1,4 +1,4 @@
-"""The bound, worked by hand (docs/bound.md; tests/scenario/test_never_beaten.py), recorded runs and workloads."""
+"""The bound, worked by hand (docs/bound.md; tests/unit/test_never_beaten.py), recorded runs and workloads."""
 
 import random
 

@@ -325,7 +325,7 @@ print(json.dumps({"calls": calls, "environment": os.environ.get("OMP_NUM_THREADS
 """
 
 
-# Inference is also part of tests/hostile/test_surroundings.py, in a process that is watched.
+# Inference is also part of tests/system/test_surroundings.py, in a process that is watched.
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["infer", "train"])
 def test_ultralytics_calls_nobody_and_writes_nowhere_else(tmp_path, task):

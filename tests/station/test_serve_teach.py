@@ -1,6 +1,6 @@
 """The pages that teach a board: files of strangers, words on them, undo, and that the files are those of the commands.
 
-Here no command runs; tests/serve/test_serve_teach_browser.py goes the whole way.
+Here no command runs; tests/station/test_serve_teach_browser.py goes the whole way.
 """
 
 import asyncio
