@@ -10,8 +10,7 @@ BOARD := $(if $(FULL),demo,first_look)
 IMAGES := build/$(if $(FULL),demo,first-look)/images
 MEMORY := $(if $(FULL),150MB,25MB)
 RUN := runs/$(BOARD)/latest
-# Tests wait for threads, processes and files: three at a time fill two cores.
-JOBS ?= 3
+JOBS ?= 2
 # Compiled modules are kept, also where the environment says otherwise: each test process would compile all of them.
 export PYTHONDONTWRITEBYTECODE :=
 # The files of serial tests: the second pass imports no others.
@@ -33,7 +32,7 @@ inspect: $(if $(FULL),demo,first-look) ## make a first look (FULL=1: the demo) i
 	fi; \
 	[ $$status -le 1 ]
 
-test: setup ## lint, types and all tests that are not marked slow, gpu or stress (JOBS=3 files at a time)
+test: setup ## lint, types and all tests that are not marked slow, gpu or stress (JOBS=2 files at a time)
 	$(call passes,not slow and not gpu and not stress,check)
 
 test-all: setup ## the same with the slow tests, and with the clients of brokers and browsers, and Ray, that they need

@@ -13,7 +13,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import typer
+from PIL import Image
 
 from coe import config
 from coe.board import drafting as drafts
@@ -21,21 +23,23 @@ from coe.board import rules
 from coe.bring import facts, importing, proving
 from coe.bring.facts import Wishes
 from coe.bring.importing import Brought
-from coe.bring.proving import Shown
-from coe.cli import experts_prepare, import_pictures
+from coe.bring.proving import Box, Shown
+from coe.cli import experts_prepare
 from coe.cli.common import Exit, complain, out, point_out
 from coe.cli.experts_options import Described
 from coe.cli.experts_train import described
 from coe.cli.experts_verified import tell
 from coe.cli.options import argument, option
 from coe.config import counted
-from coe.core import Expert
-from coe.errors import ConfigError, StoreError, list_few, readable, sentence_of
+from coe.core import Expert, Finding
+from coe.errors import ConfigError, ImageError, StoreError, list_few, readable, sentence_of
 from coe.helpers import regular
 from coe.helpers.files import DiskFull, replacing, write_atomically, writing
 from coe.helpers.plugins import running
 from coe.learn import backbones
-from coe.pictures.photographs import natural
+from coe.pictures.decoding import decode
+from coe.pictures.finding import photographs_in
+from coe.pictures.photographs import TABLE, natural
 from coe.store import bodies, kinds
 from coe.store.expert_id import ExpertId
 from coe.store.kinds import Comparing, ExpertInput, FileKind, Kind, ModuleKind
@@ -91,9 +95,7 @@ class Import(Described):
 
     def run(self) -> Exit:
         if self.as_backbone and (self.labels or self.images_at or self.board):
-            raise ConfigError(
-                "a backbone has no labels yet, and judges nothing; leave --labels, --board and --images out"
-            )
+            raise ConfigError("a backbone has no labels, and judges nothing; leave out --labels, --board and --images")
         if self.sheet is not None and (self.images_at is None or self.file is None or os.path.isdir(self.file)):
             raise ConfigError("--sheet shows the results of one file of weights for --images; give both")
         if self.file is None:
@@ -122,7 +124,7 @@ class Import(Described):
         self._import(self.id, file, self.kind, self.images_at, licence)
         if self.as_backbone:
             out.print(f"a backbone judges nothing: `coe-experts train ... --init {self.id}` starts from it")
-        elif self.images_at is None or not import_pictures.are_labelled(self.images_at):
+        elif self.images_at is None or not _are_labelled(self.images_at):
             out.print(_UNCHECKED)
         else:
             expert = replace(self.shelf.manifest(self.id).expert(), id=ExpertId.of(self.id).name)
@@ -134,9 +136,7 @@ class Import(Described):
         kind = kinds.resolve(self.kind, self.allowed) if self.kind else None
         source = kind.packaged if isinstance(kind, ModuleKind) else None
         if source is None:
-            raise ConfigError(
-                "name the file of weights; it may be left out for a --kind whose weights come in a package"
-            )
+            raise ConfigError("name the file of weights, or a --kind whose weights come in a package")
         return self._one(backbones.packaged_file(source), source.licence)
 
     def _import(self, id: str, file: Path, kind_name: str | None, images_at: Path | None, licence: str = "") -> None:
@@ -162,7 +162,7 @@ class Import(Described):
             paths: list[Path] = []
             shown: list[Shown] = []
             if images_at is not None:
-                paths, shown = import_pictures.shown(images_at, brought.expert, self._bits)
+                paths, shown = _shown(images_at, brought.expert, self._bits)
             brought = self._proved(brought, kind, paths, shown)
             manifest = brought.put(shelf, file.name, licence)
             if isinstance(kind, ModuleKind) and kind.common and not self.as_backbone:
@@ -177,8 +177,7 @@ class Import(Described):
         if brought.unproven:
             point_out("unproven", f"{id}: {brought.unproven}")
         if not (self.no_prepare or self.as_backbone):
-            labelled_by = "its labelled pictures"
-            experts_prepare.prepare_new(shelf.root, id, paths, labelled_by, self.allowed, bits=self._bits)
+            experts_prepare.prepare_new(shelf.root, id, paths, "its labelled pictures", self.allowed, bits=self._bits)
 
     def _proved(self, brought: Brought, kind: Kind, paths: Sequence[Path], shown: Sequence[Shown]) -> Brought:
         """Hold what was stated against pictures; raises ConfigError if they refute it, unless the user insists."""
@@ -194,7 +193,7 @@ class Import(Described):
         unproven = proof.fault or proof.unproven
         if self.sheet is not None:
             with writing(self.sheet), replacing(self.sheet) as file:
-                import_pictures.sheet(paths, shown, said, brought.expert).save(file, "PNG")
+                _sheet(paths, shown, said, brought.expert).save(file, "PNG")
             out.print(f"written: {self.sheet}")
             if unproven and not proof.fault and sys.stdin.isatty():
                 unproven = "" if typer.confirm("Are these results right?", err=True) else unproven
@@ -221,9 +220,7 @@ class Import(Described):
         files, others = _files(folder)
         board, draft = self.id, self.draft
         if ExpertId.of(board).board:
-            raise ConfigError(
-                f"'{board}': for a folder, give the name of the board alone; each file becomes an expert of it"
-            )
+            raise ConfigError(f"'{board}': for a folder, give a board's name alone; each file becomes an expert of it")
         self.shelf.folder(board)
         if draft is not None and draft.exists():
             raise ConfigError(f"{draft} exists already; give --draft another path")
@@ -272,9 +269,7 @@ class Import(Described):
             if any(self._pictures_of(name) for name in every):  # those of a file that was refused are judged by nobody
                 folders = {path.name for path in self.images_at.iterdir() if path.is_dir()}
                 if unknown := sorted(folders - set(every)):
-                    raise ConfigError(
-                        f"{self.images_at}: {list_few(unknown)} is the name of no file; rename the folder"
-                    )
+                    raise ConfigError(f"{self.images_at}: no file of weights is named {list_few(unknown)}; rename it")
                 places = {name: place for name in names if (place := self._pictures_of(name))}
                 pictures = [one for name, place in places.items() for one in _pictures(experts[name], place)]
             else:
@@ -307,15 +302,80 @@ def _pictures(expert: Expert, images_at: Path) -> list[Photograph]:
     return labelled.find(images_at, {expert.id: expert}, alone=expert.id)
 
 
+def _are_labelled(folder: Path) -> bool:
+    """Tell whether pictures are given with labels: in folders of theirs, or by a table."""
+    if not folder.is_dir() or (folder / TABLE).is_file():
+        return True
+    return not (folder / "labels").is_dir() and any(entry.is_dir() for entry in folder.iterdir())
+
+
+def _shown(folder: Path, expert: Expert, bits: int | None) -> tuple[list[Path], list[Shown]]:
+    """Return the files of an expert's pictures, and what is shown of them; those that cannot be read are left out.
+
+    Raises ConfigError for a folder that is unclear.
+    """
+    boxes = folder / "labels"
+    home = folder / "images" if boxes.is_dir() else folder
+    if _are_labelled(folder):
+        found = _pictures(expert, folder)
+    else:
+        with readable(home):
+            found = photographs_in(home)
+    paths, pictures = [], []
+    for one in found:
+        try:
+            image = np.asarray(decode(one.file, bits=bits), np.uint8)
+        except ImageError:
+            continue
+        true = None
+        if boxes.is_dir() and not one.expert:
+            true = _boxes((boxes / one.path.relative_to(home)).with_suffix(".txt"), expert, image.shape)
+        paths.append(one.path)
+        pictures.append(Shown(image, one.label if one.expert else "", true))
+    if not pictures:
+        raise ConfigError(f"{folder}: holds no readable picture")
+    return paths, pictures
+
+
+def _sheet(paths: Sequence[Path], pictures: Sequence[Shown], said: Sequence[Finding], expert: Expert) -> Image.Image:
+    """Draw a few pictures with what a model says of each: a label around the whole picture, or its boxes."""
+    from coe.annotations import yolo_folder
+    from coe.annotations.marked import MarkedBox, MarkedPicture, MarkedSet
+
+    marked = []
+    for path, picture, finding in zip(paths, pictures, said, strict=True):
+        height, width = picture.image.shape[:2]
+        boxes = [MarkedBox(box.label, *box.xyxy, "") for box in finding.boxes]
+        if finding.label in expert.labels and not boxes:
+            boxes = [MarkedBox(finding.label, 0, 0, width, height, "")]
+        marked.append(MarkedPicture(path, width, height, tuple(boxes)))
+    return yolo_folder.draw(MarkedSet(expert.labels, tuple(marked)))
+
+
+def _boxes(file: Path, expert: Expert, shape: tuple[int, ...]) -> tuple[Box, ...]:
+    """Read a file of labels of YOLO; a picture without one has no box. Raises ConfigError."""
+    if not file.is_file():
+        return ()
+    found = []
+    for line in regular.read(file, 1 << 20).decode(errors="replace").splitlines():
+        try:
+            number, x, y, width, height = (float(word) for word in line.split()[:5])
+            label = expert.labels[int(number)]
+        except (ValueError, IndexError) as error:
+            raise ConfigError(f"{file}: '{line:.60}' is not a YOLO box, or has an unknown label") from error
+        sides = shape[1], shape[0]
+        left, top = (x - width / 2) * sides[0], (y - height / 2) * sides[1]
+        found.append((label, (left, top, left + width * sides[0], top + height * sides[1])))
+    return tuple(found)
+
+
 def _prepared(kind: Kind, expert: Expert, bits: int | None, picture: Photograph) -> ExpertInput:
     from coe.learn.answers import decoded, given_reference
 
     if not isinstance(kind, Comparing) or (picture.reference is None and not kind.needs_reference):
         return kind.preprocess(decoded(picture, bits), expert)
     if picture.reference is None:
-        raise ConfigError(
-            f"kind '{expert.kind}' compares with a reference; list the pictures in images.csv with the column reference"
-        )
+        raise ConfigError(f"kind '{expert.kind}' compares with a reference; add the column reference to images.csv")
     return kind.compare(decoded(picture, bits), given_reference(picture.reference, bits), expert)
 
 

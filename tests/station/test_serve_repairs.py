@@ -116,7 +116,7 @@ def test_a_list_that_is_cut_says_so(served, monkeypatch):
     answered = served.operator.get("/api/v1/repairs").json()
     assert ([board["board"] for board in answered["boards"]], answered["more"]) == ([2], True)
     with closing(signed_in(served)) as person:
-        assert "Older boards wait" in person.get("/repair").text
+        assert "Older boards" in person.get("/repair").text
 
 
 def test_the_api_takes_a_word_on_the_call_as_it_was_seen(served):

@@ -150,7 +150,7 @@ def test_a_draft_replaces_no_file(run, tmp_path):
 @pytest.mark.parametrize(
     ("id", "names", "says"),
     [
-        ("b/x", ["lamp.onnx"], "the name of the board alone"),
+        ("b/x", ["lamp.onnx"], "a board's name alone"),
         ("b", [], "holds no file of weights"),
         ("b", ["notes.txt"], "holds no file of weights"),
     ],
