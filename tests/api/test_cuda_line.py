@@ -28,6 +28,7 @@ def costs(tiny):
             return line.costs
 
 
+@pytest.mark.slow
 def test_a_gpu_has_two_batches_under_way_and_a_copy_lane_and_a_cpu_has_neither(driver, tiny, costs):
     board, store = tiny
     with Inspector(

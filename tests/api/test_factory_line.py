@@ -110,6 +110,7 @@ def test_a_small_build_trains_what_is_asked_for_and_is_not_made_twice(tmp_path):
     assert {next(part for part in KEPT if name.startswith(f"{part}.")) for name in names(store, first)} == set(KEPT)
 
 
+@pytest.mark.slow
 def test_polarity_takes_an_exam_so_that_the_board_accepts_turned_parts_only_where_none_can_be(tmp_path):
     store, polarity = Store(tmp_path / "store"), rules.load("demo").experts["polarity"]
     kind = resolve(polarity.kind)

@@ -115,6 +115,7 @@ components:
 """
 
 
+@pytest.mark.slow
 def test_a_kind_that_learns_from_good_parts_alone_needs_no_reference_and_learns_its_looks_anew(tmp_path, run, place):
     board, store = tmp_path / "line7.yaml", Store(place / "store")
     board.write_text(GOOD_ALONE, encoding="utf-8")

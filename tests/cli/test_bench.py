@@ -81,6 +81,7 @@ def config_of(board, store, pictures, strategy):
     return LineOptions.of(board, store=store, memory=budget, profile=None, strategy=strategy, **all_at_once(pictures))
 
 
+@pytest.mark.slow
 def test_a_slow_disk_bounds_loads_and_is_known_to_the_costs(work):
     board, store = synthetic_board(work, kind="narrow", experts=4, input_size=32, seed=0)
     size = stored(store.manifest(f"{board.stem}/e0"), "fp32").bytes

@@ -6,6 +6,7 @@ from bench_rows import rows_of
 from coe.lab.simulated import all_contenders
 
 
+@pytest.mark.slow
 def test_each_precision_stands_beside_fp32_and_int8_beside_the_bare_loop(work, call):
     said = call(
         *("resident", "--kind", "narrow:32", "--precision", "fp32,mixed", "--images", "4", "--repeats", "1"),
@@ -109,6 +110,7 @@ def test_mixed_runs_stand_next_to_those_in_fp32_and_what_was_chosen_is_said(call
     assert ("precision mixed: 372 in q8" in said.err, "the 372 experts take" in said.err) == (True, True)
 
 
+@pytest.mark.slow
 def test_rows_as_json_go_to_standard_output_and_the_table_out_of_the_way(call, tmp_path):
     said = call("sim", "--images", "20", "--strategy", "all", "--device", "numa-rtx3080ti,uma-m2", "--json", "-")
     rows = rows_of(said)
@@ -188,6 +190,7 @@ VARIANTS = ["as trained", "fp32", "int8"]
 
 
 @pytest.mark.usefixtures("disk_is_waited_for")
+@pytest.mark.slow
 def test_every_variant_stands_beside_the_plain_limits_of_the_same_run(work, call):
     rows = rows_of(said := call(*SWITCH, "--repeats", "1", "--work", work, "--json", "-"))
     assert [(row["kind"], row["variant"]) for row in rows] == [("narrow", variant) for variant in VARIANTS]

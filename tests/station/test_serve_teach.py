@@ -243,6 +243,7 @@ def test_the_page_shows_how_the_file_reads_and_asks_for_a_unit(served):
     assert [place.refdes for place in draft.read().places][:2] == ["P1", "P3"]
 
 
+@pytest.mark.slow
 def test_a_spreadsheet_is_kept_as_text(served):
     book, file = Workbook(), io.BytesIO()
     for row in ROWS.splitlines():

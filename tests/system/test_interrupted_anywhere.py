@@ -112,9 +112,9 @@ WAYS = {
 @pytest.mark.parametrize(
     ("way", "event"),
     [
-        *[(way, "line") for way in WAYS],
         ("submit", "opcode"),
         *[pytest.param(way, "opcode", marks=pytest.mark.slow) for way in WAYS if way != "submit"],
+        *[(way, "line") if way == "stream" else pytest.param(way, "line", marks=pytest.mark.slow) for way in WAYS],
     ],
 )
 # A coroutine that is struck as it is dropped says so to nobody.

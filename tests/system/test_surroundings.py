@@ -420,8 +420,9 @@ def test_a_user_without_a_name_and_a_home_inspects(line, tmp_path):
 @pytest.mark.parametrize(
     ("command", "number"),
     [
-        *((command, signal.SIGINT) for command in ("inspect", "experts", "bench", "profile")),
+        ("inspect", signal.SIGINT),
         ("inspect", signal.SIGTERM),
+        *(pytest.param(one, signal.SIGINT, marks=pytest.mark.slow) for one in ("experts", "bench", "profile")),
     ],
 )
 def test_a_signal_while_libraries_are_imported_is_one_line_and_130(tmp_path, command, number):

@@ -282,11 +282,15 @@ def test_nothing_that_looks_unlike_all_good_parts_is_good(trained):
     assert any(map(passes, look(replace(trained, state=by_head_alone(trained)), *UNLIKE)))
 
 
-def test_it_takes_the_exam(trained, backbone, tmp_path):
+def test_it_takes_the_exam(trained):
     assert {item.item: (item.shown, item.passed) for item in trained.exam.items} == {
         Shown.MISSING: (12, 0),
         Shown.TURNED: (12, 0),
     }
+
+
+@pytest.mark.slow
+def test_an_expert_of_turned_parts_takes_no_exam_of_them(backbone, tmp_path):
     of_turned = learn(folder(tmp_path), backbone, freeze=FROZEN, turned=True)
     assert Shown.TURNED not in {item.item for item in of_turned.exam.items}, "it learned that parts may lie so"
 
@@ -298,6 +302,7 @@ def test_bad_pictures_among_the_good_are_left_out_and_named(backbone, tmp_path):
     assert not any(map(passes, look(trained, *(holed(seed) for seed in range(140, 146)))))
 
 
+@pytest.mark.slow
 def test_without_a_good_label_what_is_unlike_all_pictures_is_in_doubt(backbone, tmp_path):
     picture_folders.saved(tmp_path / "left", *(good(seed) for seed in range(10)))
     picture_folders.saved(tmp_path / "right", *(holed(seed) for seed in range(100, 110)))

@@ -198,7 +198,7 @@ def quantised(expert, in_float=0):
     return quantiser.quantised(quantiser.layers[:in_float])
 
 
-@pytest.mark.parametrize("in_float", [0, 3])
+@pytest.mark.parametrize("in_float", with_slow_rows([3, 0], fast=1))
 @pytest.mark.parametrize("expert", [JOINT, BRIDGE], ids=["narrow", "narrow_boxes"])
 def test_it_says_what_the_quantised_model_says_bit_for_bit(expert, in_float):
     model, beside = divided(fused(quantised(expert, in_float)))

@@ -6,6 +6,7 @@ from dataclasses import replace
 import cv2
 import numpy as np
 import pytest
+from tables import with_slow_rows
 
 from apps.data_set import DataMissing
 from apps.deeppcb import data as deeppcb
@@ -69,7 +70,7 @@ def annotated(tested, good, defect):
     return changed
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", with_slow_rows(range(3), fast=1))
 def test_a_drawn_defect_joins_and_splits_what_its_label_says(traces, seed):
     picture, defects = drawn(traces, 60, np.random.default_rng(seed))
     template = np.asarray(cv2.imread(str(traces.template), cv2.IMREAD_GRAYSCALE), np.uint8)

@@ -262,6 +262,7 @@ def test_a_board_holds_the_parts_of_its_rules(layout):
         layout.check(rules.load(name).components, name)
 
 
+@pytest.mark.slow
 def test_the_crops_of_a_board_show_its_single_pictures(layout):
     chosen = places(0)
     board = read_board(whole.whole_board(chosen, np.random.default_rng(3)), layout, "SN1")

@@ -8,6 +8,7 @@ import pytest
 import torch
 from golden_parts import PatchPart, bad, moved, noisy, part
 from PIL import Image
+from tables import with_slow_rows
 
 from coe.board import rules
 from coe.cli import experts_command
@@ -95,7 +96,9 @@ def test_two_pictures_that_differ_make_no_reference(others):
     assert learn({"a": noisy(PART, 0), "b": noisy(PART, 1), **others}).images == 2
 
 
-@pytest.mark.parametrize(("alike", "others", "made"), [(3, 12, False), (3, 4, False), (4, 4, True)])
+@pytest.mark.parametrize(
+    ("alike", "others", "made"), with_slow_rows([(3, 4, False), (4, 4, True), (3, 12, False)], fast=2)
+)
 def test_the_fewer_are_left_out_and_never_most(alike, others, made):
     pictures = {f"alike-{seed}": noisy(PART, seed) for seed in range(alike)}
     pictures |= {f"other-{seed}": part(seed) for seed in range(10, 10 + others)}

@@ -242,6 +242,7 @@ def test_a_part_that_fills_five_hundredths_of_its_pictures_is_told(backbone, tmp
     assert not remarks(330, light=0.3)
 
 
+@pytest.mark.slow
 def test_each_alternate_has_a_bank_of_its_own(learn):
     at = (24, 28)
 

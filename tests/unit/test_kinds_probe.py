@@ -247,6 +247,7 @@ def test_a_classifier_starts_from_the_backbone_of_its_kind_or_says_that_it_has_n
     assert Store(tmp_path / "store").manifest("b/u1").source.endswith("from backbones/resnet18")
 
 
+@pytest.mark.slow
 def test_an_expert_from_the_command_shares_its_backbone(run, tmp_path):
     data, shelf = folder(tmp_path / "data", 5), Store(tmp_path / "store")
     for name in ("b/u1", "b/u2"):

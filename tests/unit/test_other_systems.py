@@ -41,6 +41,7 @@ GOLDEN = {
 OTHERS = [name for name in GOLDEN if name != "coserve-paper-default"]
 
 
+@pytest.mark.slow
 def test_switches_and_order_of_speed_are_what_they_were():
     assert sorted([*GOLDEN, *ENGINE, "narrow-minded"]) == sorted(all_contenders())
     workload, speed, counts = task("A1", requests=150, seed=0), {}, {}

@@ -10,6 +10,7 @@ import torch
 from bare_kind import BareKind
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import with_slow_rows
 from texts import texts
 from torch import nn
 
@@ -120,7 +121,7 @@ KINDS = {
 """One kind of each class."""
 
 
-@pytest.mark.parametrize("alternates", [1, 3])
+@pytest.mark.parametrize("alternates", with_slow_rows([3, 1], fast=1))
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
 def test_a_forward_needs_no_numbers_and_no_memory_of_the_host(kind, alternates):
     """On the device "meta" there are none, and its tensors and those of the CPU do not mix."""
