@@ -117,7 +117,7 @@ def _submit(line: Line, pictures: Sequence[Picture], images_per_s: float | None,
 
 
 def _load_libraries(board: Rules, allowed: Sequence[str]) -> None:
-    """Import all that the kinds import: its memory would count for the first run (torchvision: 130 MB)."""
+    """Import all that the kinds import: its memory would count for the first run."""
     first = {expert.kind: expert for expert in board.experts.values()}
     for kind, expert in first.items():
         resolved = kinds.resolve(kind, allowed)

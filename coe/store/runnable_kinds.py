@@ -24,7 +24,7 @@ from coe.helpers.surroundings import quiet_torch
 from coe.pictures.image_source import Reference
 from coe.store.weights_file import holds
 
-quiet_torch()  # before a kind imports torchvision, which imports torch's compiler
+quiet_torch()  # before torchvision's operators import torch's compiler
 
 GROUP = plugins.KINDS
 _GONE = {"good": "'patch', for a component with `reference:`", "patch-resnet18": "'patch'", "probe-patch": "'probe'"}

@@ -17,7 +17,7 @@ _DRAWS = frozenset(
         *(torch.Tensor.uniform_, torch.Tensor.normal_),
     }
 )
-"""What draws the parameters of torch's layers, and of torchvision's and ultralytics' networks."""
+"""What draws the parameters of torch's layers, and of the networks of kinds and of ultralytics."""
 
 
 def bare_skeleton(kind: NetworkKind, expert: Expert, *, optional: Collection[str] | None = None) -> torch.nn.Module:
