@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coe import config
+from coe.scheduler.pool import PoolWatcher
 
 _PARTS = 1 << 20
 """Shares are counted as whole numbers of this part, so that adding and subtracting the same share leaves exactly 0."""
@@ -33,7 +34,7 @@ class Drift:
         return self.estimated - self.rules
 
 
-class Demand:
+class Demand(PoolWatcher):
     """Counts of open stages (waiting or running), of stages that will follow them, and of images that need an expert.
 
     `follows` holds for each expert how many stages of other experts one of its stages leads to. `usage` is the rules'

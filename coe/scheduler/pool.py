@@ -29,7 +29,6 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Protocol
 
 from coe.config import format_bytes
 from coe.scheduler.costs import Cost, Tier
@@ -65,7 +64,7 @@ NEXT: Mapping[State | None, Mapping[State | None, str]] = MappingProxyType(
 _ON_THEIR_WAY = (State.PLANNED, State.LOADING)
 
 
-class PoolWatcher(Protocol):
+class PoolWatcher:
     """Is told which experts come and go, so that it can keep a ranking instead of making one for every decision.
 
     A subclass hears of nothing unless it overrides a method.
@@ -73,6 +72,9 @@ class PoolWatcher(Protocol):
 
     def entered(self, expert: str) -> None:
         """Take note of an expert that is in the pool, or on its way into it, from now on."""
+
+    def loaded(self, expert: str) -> None:
+        """Take note of an expert on its way that can run from now on."""
 
     def left(self, expert: str) -> None:
         """Take note of an expert that is gone, or leaving."""
@@ -342,6 +344,8 @@ class ModelPool:
         self._move(entry, State.READY)
         if entry.why is Why.DEMAND:
             self._untried[expert] = None
+        for watcher in () if expert in self._unnamed else self._watchers:
+            watcher.loaded(expert)
 
     def abandon(self, expert: str) -> None:
         """Note that a load has failed: its bytes are free."""

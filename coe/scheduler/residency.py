@@ -17,7 +17,7 @@ from coe.scheduler.executor import Executor, Flight
 from coe.scheduler.host_cache import HostCache, Passage
 from coe.scheduler.plan import Plan
 from coe.scheduler.policies.base import Eviction, World
-from coe.scheduler.pool import ModelPool
+from coe.scheduler.pool import ModelPool, State
 
 
 class Residency:
@@ -62,6 +62,8 @@ class Residency:
             pool.tell(self.evictions[id], world.demand)
             for expert in pool.named():
                 self.evictions[id].entered(expert)
+                if pool.state(expert) is State.READY:
+                    self.evictions[id].loaded(expert)
         if self.cache is not None:
             self.cache.tell(world.demand.changed)
 

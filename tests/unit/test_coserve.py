@@ -129,6 +129,16 @@ def test_a_successor_whose_predecessor_is_resident_is_no_orphan():
     ]
 
 
+def test_a_successor_whose_predecessor_is_still_loading_is_an_orphan():
+    rules = board({"Y": 3, "Z": 3, "A": 4, "C": 1}, {"y": "x", "z": "x"})
+    line = line_of(rules, 34)
+    inspect(line, (2.5, "C"))
+    assert [what for _, what in log_of(line)][:5] == [
+        *("cpu0 load x", "cpu0 load a", "cpu0 load y"),
+        *("cpu0 evict x", "cpu0 load c"),  # a is less likely, but x cannot run before y
+    ]
+
+
 @pytest.mark.parametrize(("count", "leaves"), [(97, "a"), (0, "x")])
 def test_an_expert_with_which_a_component_begins_is_no_orphan(count, leaves):
     """x follows y, which never fits. It is no orphan while X occurs, whose images begin with it."""

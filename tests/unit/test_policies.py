@@ -391,7 +391,8 @@ NAMES = [f"e{index}" for index in range(8)]
 def sorted_anew(pool, graph, first):
     ready = list(pool.by_arrival())
     waiting = [expert for expert in ready if graph.waits_for_others(expert)]
-    orphans = [expert for expert in waiting if not any(before in pool for before in graph.predecessors(expert))]
+    loaded = {expert for expert in ready if pool.state(expert) is State.READY}
+    orphans = [expert for expert in waiting if not loaded & graph.predecessors(expert)]
     assert not first & set(orphans)
     others = [expert for expert in ready if expert not in orphans]
     return sorted(orphans, key=lambda e: (-pool.size(e), graph.probability(e), e)) + sorted(

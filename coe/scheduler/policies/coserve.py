@@ -15,7 +15,7 @@ from coe import config
 from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.executor import Executor
 from coe.scheduler.policies.base import Arrange, Assign, Eviction, Prefetch, Select, World
-from coe.scheduler.pool import ModelPool
+from coe.scheduler.pool import ModelPool, State
 from coe.scheduler.strategies import Strategy
 
 
@@ -78,7 +78,7 @@ class NextGroups(Prefetch):
 
 
 class Dependency(Eviction):
-    """Stage 1: experts that wait for predecessors none of which is in the pool, largest first. Stage 2: by probability.
+    """Stage 1: experts that wait for predecessors none of which is loaded, largest first. Stage 2: by probability.
 
     The paper evicts these orphans first "since these experts are not executed until their preliminary experts are fully
     loaded". An expert with which the inspection of a component begins runs at once, so it is none, whatever it follows
@@ -88,13 +88,15 @@ class Dependency(Eviction):
     def watch(self, pool: ModelPool, world: World) -> None:
         self._pool, self._graph = pool, world.graph
         self._backed: Counter[str] = Counter()
-        """For each expert, in the pool or not, how many of its predecessors are in the pool."""
+        """For each expert, in the pool or not, how many of its predecessors are loaded."""
         self._orphans: SortedDict[tuple[int, float, str], str] = SortedDict()
         self._orphan_keys: dict[str, tuple[int, float, str]] = {}
         self._others: SortedDict[tuple[float, str], str] = SortedDict()
 
     def entered(self, expert: str) -> None:
         self._place(expert)
+
+    def loaded(self, expert: str) -> None:
         for successor in self._graph.successors(expert):
             self._backed[successor] += 1
             if self._backed[successor] == 1 and successor in self._pool:
@@ -104,6 +106,8 @@ class Dependency(Eviction):
     def left(self, expert: str) -> None:
         self._no_orphan(expert)
         self._others.pop(self._as_other(expert), None)
+        if self._pool.state(expert) is not State.LEAVING:
+            return  # it was never loaded
         for successor in self._graph.successors(expert):
             self._backed[successor] -= 1
             if not self._backed[successor] and successor in self._pool:
