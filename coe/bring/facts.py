@@ -63,8 +63,9 @@ class Agreed:
 class Wishes:
     """What the user says of an expert's preprocessing, by field, and of its outputs; with `force` against the record.
 
-    `prefix` is where the weights lie in a file. `force` is None where the user cannot insist. `usual_input` is the
-    input size (pixels) that nobody has to say, or 0.
+    `prefix` is where the weights lie in a file. `force` is None where the user cannot insist. `labels` and `input_size`
+    (pixels) are those of `model.yaml`, () and 0 if it says none. `usual_input` is the input size that nobody has to
+    say, or 0.
     """
 
     preprocessing: Mapping[str, Any] = field(default_factory=dict)
@@ -72,6 +73,8 @@ class Wishes:
     force: bool | None = False
     usual_input: int = 0
     prefix: str = ""
+    labels: tuple[str, ...] = ()
+    input_size: int = 0
 
 
 def beside(path: Path) -> dict[str, str]:
@@ -80,27 +83,19 @@ def beside(path: Path) -> dict[str, str]:
     Each word stays as it is written: a label `no` is not a boolean. Raises ConfigError for a file that cannot be read,
     for an unknown key, and for a key without a value.
     """
-    file, keys = path.parent / FILE, f"the keys are {', '.join(_KEYS)}"
+    file, keys = path.parent / FILE, ", ".join(_KEYS)
     if not file.is_file():
         return {}
-    document = strict_yaml.parse(file, strict_yaml.content(file, FILE), keys)
+    document = strict_yaml.parse(file, strict_yaml.content(file, FILE), f"some of {keys}")
     said = {}
     for key, value in document.data.items():
         words = value if isinstance(value, list) else [value]
         if key not in _KEYS:
-            raise document.error((key,), f"'{key:.40}' is not a key; {keys}")
+            raise document.error((key,), f"'{key:.40}' is not a key; the keys are {keys}")
         if not words or not all(isinstance(word, str) for word in words):
             raise document.error((key,), f"'{key}' needs a word, or a list of words as [ok, missing]")
         said[key] = ",".join(words)
     return said
-
-
-def size_of(said: Mapping[str, str]) -> int:
-    """Return the input size in pixels that `model.yaml` says, 0 if it does not; raises ConfigError for no size."""
-    text = said.get("input", "0")
-    if not text.isdecimal() or not (text == "0" or config.MIN_INPUT <= int(text) <= config.MAX_INPUT):
-        raise ConfigError(f"{FILE}: 'input: {text:.20}' is not a number of pixels")
-    return int(text)
 
 
 def wishes(options: Mapping[str, str | None], *, force: bool = False) -> Wishes:
@@ -119,7 +114,12 @@ def wishes(options: Mapping[str, str | None], *, force: bool = False) -> Wishes:
     _check(Preprocessing, seen, {"mean": "normalize", "std": "normalize"})
     means = {name: given[option] for option, name in OUTPUTS.items() if option in given}
     _check(Outputs, means, {"name": "output"})
-    return Wishes(seen, Outputs.model_validate(means) if means else None, force, prefix=given.get("prefix", ""))
+    labels = tuple(word.strip() for word in given["labels"].split(",")) if "labels" in given else ()
+    size = given.get("input", "0")
+    if not size.isdecimal() or not (size == "0" or config.MIN_INPUT <= int(size) <= config.MAX_INPUT):
+        raise ConfigError(f"{FILE}: 'input: {size:.20}' is not a number of pixels")
+    outputs = Outputs.model_validate(means) if means else None
+    return Wishes(seen, outputs, force, prefix=given.get("prefix", ""), labels=labels, input_size=int(size))
 
 
 def _check(record: type[BaseModel], fields: Mapping[str, Any], options: Mapping[str, str]) -> None:
@@ -135,24 +135,24 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
     """Return the expert whose labels, input size and preprocessing the record and the user agree on.
 
     Without labels, or with an input size of 0, the user leaves these to the record. Raises ConfigError for what the
-    record says otherwise, all at once, unless the user insists; labels in another order than the record's take its
-    order.
+    record, or `model.yaml`, says otherwise, all at once, unless the user insists; labels in another order take theirs.
     """
     against: list[str] = []
     labels, size, remarks = expert.labels, expert.input_size, list(foreign.remarks)
-    recorded = foreign.labels or ()
-    if recorded and labels and recorded == tuple(f"{recorded[0][:-1]}{place}" for place in range(len(labels))):
-        # Programs number labels that nobody has named, behind a word of their own: class_0, class_1.
-        remarks += [f"its labels are numbers ({list_few(recorded)}), so that yours count"] * (labels != recorded)
-        recorded = labels
-    if recorded and labels != recorded and sorted(labels) == sorted(recorded):
-        remarks.append(f"the labels are taken in the order of the record: {', '.join(recorded)}")
-        labels = recorded
-    elif recorded and labels and labels != recorded:
-        against.append(f"its labels are {', '.join(recorded)}, not {', '.join(labels)}")
-    if foreign.input_size and size and size != foreign.input_size:
-        against.append(f"its input has {foreign.input_size} pixels, not {size}")
-    labels, size = labels or recorded, size or foreign.input_size or said.usual_input
+    sources = ((f"{FILE}: its", said.labels, said.input_size), ("its", foreign.labels or (), foreign.input_size))
+    for its, recorded, pixels in sources:
+        if recorded and labels and recorded == tuple(f"{recorded[0][:-1]}{place}" for place in range(len(labels))):
+            # Programs number labels that nobody has named, behind a word of their own: class_0, class_1.
+            remarks += [f"its labels are numbers ({list_few(recorded)}), so that yours count"] * (labels != recorded)
+        elif recorded and labels != recorded and sorted(labels) == sorted(recorded):
+            remarks.append(f"the labels are taken in {its} order: {', '.join(recorded)}")
+            labels = recorded
+        elif recorded and labels and labels != recorded:
+            against.append(f"{its} labels are {', '.join(recorded)}, not {', '.join(labels)}")
+        if pixels and size and size != pixels:
+            against.append(f"{its} input has {pixels} pixels, not {size}")
+        labels, size = labels or recorded, size or pixels or 0
+    size = size or said.usual_input
     if said.outputs is not None and not isinstance(kind, FileKind):
         raise ConfigError(
             f"kind '{expert.kind}' knows what its output means; leave --output, --layout and --activation out"

@@ -145,11 +145,10 @@ class Import(Described):
         said = facts.beside(file)
         if kind_name is None and not self.board:
             kind_name = said.get("kind") or _of_ending(file)
-        labels, size = self.labels, self.input_size
-        if not self.board:
-            labels, size = said.get("labels") if labels is None else labels, size or facts.size_of(said)
-        expert = described(id, self.board, kind_name, labels, size)
-        wishes = self._wishes(said)
+        size = self.input_size if self.board else self.input_size or 0
+        expert = described(id, self.board, kind_name, self.labels, size)
+        options = {"labels": self.labels, "input": self.input_size}
+        wishes = self._wishes({key: text for key, text in said.items() if not options.get(key)})
         kind = kinds.resolve(expert.kind, self.allowed)
         with tempfile.TemporaryDirectory(prefix="coe-import-") as work:
             if os.path.isdir(self.file or ""):  # options are for files of several kinds

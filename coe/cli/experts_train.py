@@ -185,8 +185,8 @@ def measures_text(measures: Mapping[str, float]) -> str:
 def described(id: str, board: str | None, kind: str | None, labels: str | None, input_size: int | None) -> Expert:
     """Return an expert as the rules or the options describe it; without `labels` it has no labels yet."""
     if board is not None:
-        if kind or input_size is not None:
-            raise ConfigError("--board gives kind and input size; leave --kind and --input out")
+        if kind or labels is not None or input_size is not None:
+            raise ConfigError("--board gives kind, labels and input size; leave --kind, --labels and --input out")
         for expert in rules.load(board).experts.values():
             if expert.weights == id:
                 return expert

@@ -5,7 +5,7 @@ import shutil
 import onnx
 import pytest
 import torch
-from lamp import STATED, lamp, picture
+from lamp import BOARD, STATED, lamp, picture
 from safetensors.torch import save_file
 
 from coe.board import rules
@@ -290,6 +290,22 @@ def test_what_nobody_says_is_asked_at_once_and_model_yaml_answers(run, tmp_path)
         (tmp_path / "model.yaml").write_text(said + more)
         refused = run("import", "b/lamp", tmp_path / "lamp.onnx", "--no-prepare")
         assert (refused.status, word in refused.words) == (2, True)
+
+
+def test_model_yaml_is_held_against_the_board(run, tmp_path):
+    lamp(tmp_path / "lamp.onnx")
+    (board := tmp_path / "lamps.yaml").write_text(BOARD)
+    said = "resize: stretch\nchannels: rgb\nactivation: softmax\n"
+    options = ("import", "lamps/lamp", tmp_path / "lamp.onnx", "--board", board, "--no-prepare")
+    (tmp_path / "model.yaml").write_text(f"{said}labels: [bright, dark]\n")  # in the order of the outputs
+    assert run(*options).status == 0
+    assert Store(tmp_path / "store").manifest("lamps/lamp").labels == ("bright", "dark")
+    for more, word in (("labels: [cat, dog]", "cat, dog"), ("input: 64", "64")):
+        (tmp_path / "model.yaml").write_text(said + more)
+        refused = run(*options)
+        assert (refused.status, word in refused.words, "model.yaml" in refused.words) == (2, True, True)
+    (tmp_path / "model.yaml").write_text(said)
+    assert run(*options, "--labels", "bright,dark").status == 2
 
 
 def test_records_of_hugging_face_beside_a_model_count(run, tmp_path):
