@@ -137,21 +137,16 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
     Without labels, or with an input size of 0, the user leaves these to the record. Raises ConfigError for what the
     record, or `model.yaml`, says otherwise, all at once, unless the user insists; labels in another order take theirs.
     """
-    against: list[str] = []
-    labels, size, remarks = expert.labels, expert.input_size, list(foreign.remarks)
-    sources = ((f"{FILE}: its", said.labels, said.input_size), ("its", foreign.labels or (), foreign.input_size))
-    for its, recorded, pixels in sources:
-        if recorded and labels and recorded == tuple(f"{recorded[0][:-1]}{place}" for place in range(len(labels))):
-            # Programs number labels that nobody has named, behind a word of their own: class_0, class_1.
-            remarks += [f"its labels are numbers ({list_few(recorded)}), so that yours count"] * (labels != recorded)
-        elif recorded and labels != recorded and sorted(labels) == sorted(recorded):
-            remarks.append(f"the labels are taken in {its} order: {', '.join(recorded)}")
-            labels = recorded
-        elif recorded and labels and labels != recorded:
-            against.append(f"{its} labels are {', '.join(recorded)}, not {', '.join(labels)}")
+    remarks, against = list(foreign.remarks), list[str]()
+    labels, size = expert.labels, expert.input_size
+    for source, its, pixels in (
+        (FILE, said.labels, said.input_size),
+        ("the record", foreign.labels or (), foreign.input_size),
+    ):
+        labels = _labels(source, its, labels, remarks, against)
         if pixels and size and size != pixels:
-            against.append(f"{its} input has {pixels} pixels, not {size}")
-        labels, size = labels or recorded, size or pixels or 0
+            against.append(f"the input of {source} has {pixels} pixels, not {size}")
+        size = size or pixels or 0
     size = size or said.usual_input
     if said.outputs is not None and not isinstance(kind, FileKind):
         raise ConfigError(
@@ -183,6 +178,23 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
     agreed = replace(expert, labels=labels, input_size=size, preprocessing=seen, outputs=said.outputs)
     is_stated = any(name in said.preprocessing and name not in foreign.seen for name in _ASKED)
     return Agreed(agreed, tuple(remarks), missing, is_stated)
+
+
+def _labels(
+    source: str, its: tuple[str, ...], labels: tuple[str, ...], remarks: list[str], against: list[str]
+) -> tuple[str, ...]:
+    """Return the labels behind those of a source; says in `remarks` and `against` where it has others."""
+    if not (its and labels) or its == labels:
+        return labels or its
+    if its == tuple(f"{its[0][:-1]}{place}" for place in range(len(labels))):
+        # Programs number labels that nobody has named, behind a word of their own: class_0, class_1.
+        remarks.append(f"the labels of {source} are numbers ({list_few(its)}), so that yours count")
+    elif sorted(labels) == sorted(its):
+        remarks.append(f"the labels are taken in the order of {source}: {', '.join(its)}")
+        return its
+    else:
+        against.append(f"the labels of {source} are {', '.join(its)}, not {', '.join(labels)}")
+    return labels
 
 
 def described(expert: Expert) -> list[str]:
