@@ -41,9 +41,6 @@ _OURS = {
 }
 """Classes that compute what one of `experts.resnet` computes, and the name of that."""
 _DICTS = re.compile(r"collections\.defaultdict|([a-z_]\w*\.)+(\w*Dict|CfgNode)")
-_YOLOV5 = {"Bottleneck", "C3", "DFL", "SPPF", "Concat", "Conv", "Detect", "DetectionModel"}
-"""The classes of ultralytics in a checkpoint of a YOLOv5."""
-_TO_ONNX = "; export it as ONNX where it was made, `{command}`, and import that with --kind onnx"
 _EMBEDDER = "resnet.embedder."
 _HUGGING_FACE = {
     r"resnet\.embedder\.embedder\.convolution": "conv1",
@@ -88,8 +85,6 @@ def read_checkpoint(path: Path) -> Foreign:
     weights, or names what no training writes.
     """
     named = torch_file.check_file(path)
-    if refusal := _another_yolo(named):
-        raise StoreError(f"{path}: {refusal}")
     try:
         known = [(_stand_in(name), name) for name in filter(_KNOWN.fullmatch, named)]
         with torch.serialization.safe_globals(known):  # type: ignore[arg-type]
@@ -189,19 +184,6 @@ def _is_plain(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, int | float | str)
-
-
-def _another_yolo(named: frozenset[str]) -> str | None:
-    """Say what to do with the checkpoint of a YOLO that is not ultralytics' YOLOv5, from what its pickle names."""
-    if any(re.match(r"(yolov\d+\.)?models\.(yolo|common|experimental)\.", name) for name in named):
-        command = "python export.py --weights FILE --include onnx"
-        return "it is a checkpoint of the legacy YOLOv5 (or YOLOv7) repository" + _TO_ONNX.format(command=command)
-    foreign = {name.rpartition(".")[2] for name in named if re.match(r"ultralytics\.nn\.", name)} - _YOLOV5
-    if not foreign:
-        return None
-    few = list_few(sorted(foreign), 3)
-    command = "yolo export model=FILE format=onnx"
-    return f"it is an ultralytics network other than a YOLOv5 detector ({few})" + _TO_ONNX.format(command=command)
 
 
 def _why(named: frozenset[str]) -> str:

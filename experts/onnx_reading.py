@@ -17,7 +17,7 @@ import onnx.inliner
 from numpy.typing import NDArray
 from onnx.external_data_helper import ExternalDataInfo, load_external_data_for_model, uses_external_data
 
-from coe.errors import StoreError, first_line, list_few
+from coe.errors import StoreError, first_line
 from coe.helpers import regular
 from coe.helpers.preprocessing import NORMALIZATIONS
 from coe.store.kinds import Foreign
@@ -35,8 +35,6 @@ _PASSED = frozenset(_PASSING.split())
 """Operators that change where numbers stand, or how they are written, and no number."""
 _NOT_READ = frozenset({"Shape", "Size"})
 """Operators that read no number."""
-_REORDERING = {"Concat", "Conv", "Gather", "Slice", "Split"}
-"""Operators after which channels may stand in another order."""
 _MOST_PASSED = 12
 _BRIGHTEST = 2.0
 """What subtracts more, or divides by more, takes pixels from 0 to 255."""
@@ -46,8 +44,6 @@ _LEAST_MEAN = 0.05
 """What subtracts less normalises nothing."""
 _WHITEST = 3.0
 """No normalised pixel is larger: a batch norm of three channels with larger means takes pixels from 0 to 255."""
-_NEARLY = 0.015
-"""By so much the means that people use for ImageNet's pictures differ."""
 
 
 def recorded(path: Path, metadata: Mapping[str, str], *, is_classifier: bool) -> tuple[Record, tuple[str, ...]]:
@@ -131,17 +127,11 @@ def bundled(path: Path, work: Path) -> Path:
 
 
 def _check_sizes(path: Path, places: Sequence[Any]) -> None:
-    """Raise StoreError if a model claims more weights than the files beside it hold, or than one file of ONNX does."""
-    home = path.parent.resolve()
-    files = {name: home / name for name in {place.location for place in places}}
-    sizes = {name: file.stat().st_size if file.is_file() else 0 for name, file in files.items()}
-    claimed = sum(sizes[place.location] if place.length is None else place.length for place in places)
-    if claimed > sum(sizes.values()):
-        named = list_few(f"'{name:.100}'" for name in sizes)
-        raise StoreError(
-            f"{path}: claims {claimed:,} bytes of weights, more than {named} beside it hold; copy what the exporter "
-            "wrote into one folder, whole"
-        )
+    """Raise StoreError if a file is missing, or for more weights than one file of ONNX holds: they come into memory."""
+    files = [(place.length, path.parent / place.location) for place in places]
+    if lacking := next((file for _, file in files if not file.is_file()), None):
+        raise StoreError(f"{path}: there is no file {lacking}; copy what the exporter wrote into one folder, whole")
+    claimed = sum(file.stat().st_size if length is None else length for length, file in files)
     if claimed + path.stat().st_size > MOST_BYTES:
         raise StoreError(
             f"{path}: has {claimed:,} bytes of weights; an expert holds 2 GiB at most, as one file of ONNX does"
@@ -180,7 +170,6 @@ def normalised(graph: onnx.GraphProto) -> dict[str, Any]:
     constants = {one.name: one for one in graph.initializer}
     makers = {name: node for node in graph.node for name in node.output}
     names = {one.name for one in [one for one in graph.input if one.name not in constants][:1]}
-    ordered = True
     for _ in range(_MOST_PASSED):
         readers = [node for node in graph.node if names.intersection(node.input) and node.op_type not in _NOT_READ]
         if not readers:
@@ -193,8 +182,7 @@ def normalised(graph: onnx.GraphProto) -> dict[str, Any]:
             if others or not is_first or not numbers or len(numbers) < len(beside):
                 break
             if not _changes_nothing(node.op_type, numbers[0]):
-                return _fields(node.op_type, numbers, ordered=ordered)
-        ordered = ordered and _REORDERING.isdisjoint(node.op_type for node in readers)
+                return _fields(node.op_type, numbers)
         names = {name for node in readers for name in node.output}
     return {}
 
@@ -219,21 +207,14 @@ def _changes_nothing(operator: str, first: NDArray[np.float64]) -> bool:
     return operator in ("Mul", "Div") and bool((first == 1).all())
 
 
-def _fields(operator: str, numbers: list[NDArray[np.float64]], *, ordered: bool) -> dict[str, Any]:
+def _fields(operator: str, numbers: list[NDArray[np.float64]]) -> dict[str, Any]:
     """Return what an operator beside constants says of the pixels that it takes."""
     if operator == "BatchNormalization" and [one.size for one in numbers] == [3] * 4:
-        first = numbers[2]
-        span = "0..255" if first.max() > _WHITEST and first.min() >= 0 else ""
+        span = "0..255" if numbers[2].max() > _WHITEST and numbers[2].min() >= 0 else ""
     elif operator in ("Sub", "Add", "Mul", "Div") and (numbers[0].size in (1, 3) or operator == "Sub"):
-        first = numbers[0]  # some subtract the mean of all pictures
-        largest = np.abs(first).max()
+        largest = np.abs(numbers[0]).max()  # some subtract the mean of all pictures
         is_bytes = largest < _FAINTEST if operator == "Mul" else largest > _BRIGHTEST
         span = "0..255" if is_bytes else "0..1"
     else:
         return {}
-    mean, std = NORMALIZATIONS[span] if span else ((), ())
-    means = np.abs(first.ravel()) / (255 if np.abs(first).max() > _BRIGHTEST else 1)
-    usual = NORMALIZATIONS["imagenet"][0]
-    turns = {"rgb": usual, "bgr": usual[::-1]} if ordered and means.size == 3 and operator not in ("Mul", "Div") else {}
-    channels = [name for name, one in turns.items() if np.allclose(means, one, atol=_NEARLY)]
-    return ({"mean": mean, "std": std} if span else {}) | ({"channels": channels[0]} if channels else {})
+    return dict(zip(("mean", "std"), NORMALIZATIONS[span], strict=True)) if span else {}

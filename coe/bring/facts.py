@@ -210,10 +210,7 @@ def described(expert: Expert) -> list[str]:
 def _normalization(text: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
     if text.lower() in NORMALIZATIONS:
         return NORMALIZATIONS[text.lower()]
-    try:
-        numbers = [float(number) for number in text.split(",")]
-    except ValueError:
-        numbers = []
+    numbers = _numbers(text)
     if len(numbers) not in (2, 6):
         raise ConfigError(
             f"--normalize: '{text}' is none of {', '.join(NORMALIZATIONS)}, nor mean,std of values from 0 to 1 (two "
@@ -234,10 +231,14 @@ def _resize(text: str) -> tuple[str, int | None]:
 
 
 def _colour(text: str) -> tuple[int, ...]:
-    try:
-        numbers = [int(number) for number in text.split(",")]
-    except ValueError:
-        numbers = []
+    numbers = [int(one) for one in _numbers(text) if one.is_integer()]
     if len(numbers) not in (1, 3):
         raise ConfigError(f"--pad: '{text}' is not a colour; give one number from 0 to 255, or three, as 114,114,114")
     return tuple(numbers * (3 // len(numbers)))
+
+
+def _numbers(text: str) -> list[float]:
+    try:
+        return [float(number) for number in text.split(",")]
+    except ValueError:
+        return []

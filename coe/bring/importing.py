@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import zipfile
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING
 from coe.bring import facts, unwrapping
 from coe.bring.facts import Wishes
 from coe.core import Expert
-from coe.errors import ConfigError, StoreError, list_few, readable
+from coe.errors import ConfigError, StoreError, readable
 from coe.helpers import regular
 from coe.helpers.plugins import running
 from coe.store import torch_file
@@ -26,31 +24,8 @@ from coe.variants import accept
 if TYPE_CHECKING:
     import torch
 
-_LOOKED_AT = 512
-"""So many first bytes tell what a file is."""
-_TO_ONNX = "make ONNX of it, `python -m tf2onnx.convert ... --output model.onnx --inputs-as-nchw NAME`, and import that"
-_MADE_OF = "import the ONNX model, or the weights, of which it was made"
-_ONE_FILE = "save its weights as one file, `save_pretrained(FOLDER, max_shard_size='100GB')`"
-_JOINED = (
-    "make one file of its folder, `python -m torch.distributed.checkpoint.format_utils dcp_to_torch FOLDER weights.pt`"
-)
-_UNPACK = "an archive; unpack it, and import the file of weights in it"
-_MARKS = (
-    (0, b"version https://git-lfs", "a pointer of Git LFS; run `git lfs pull`, and import the file itself"),
-    (0, b"\x89HDF", f"an HDF5 file, as Keras writes it; {_TO_ONNX}"),
-    (4, b"TFL3", f"a TensorFlow Lite model; {_TO_ONNX}"),
-    (0, b"\x93NUMPY", "a NumPy array; save the network's `state_dict()` with torch.save, or as safetensors"),
-    (0, b"GGUF", "a language model; its network is none of the kinds"),
-    (0, b"\x1f\x8b", _UNPACK),
-    (0, b"BZh", _UNPACK),
-    (0, b"7z\xbc\xaf", _UNPACK),
-    (0, b"Rar!", _UNPACK),
-    (257, b"ustar", _UNPACK),
-)
-"""Files that people take for weights: by their first bytes, what they are, and how weights come out of them."""
-_PART = re.compile(r"-\d{5}-of-(?!00001\b)\d{5}\b")
-"""How Hugging Face's programs name the parts of a network."""
-_OF_TORCH = re.compile(r".*(data\.pkl|constants\.pkl|archive_format|models/model\.json|/data/\d+)", re.IGNORECASE)
+_POINTER = b"version https://git-lfs"
+"""How a file begins that Git LFS left in the place of another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,44 +135,10 @@ def bring_backbone(file: Path, expert: Expert, kind: Kind, wishes: Wishes) -> Br
 
 
 def check_file(path: Path) -> None:
-    """Raise StoreError for a file that no kind can open as weights, whatever its ending is; the sentence says why."""
+    """Raise StoreError for a file without weights, which each kind would call damaged, whatever its ending is."""
     with readable(path, StoreError), regular.opened(path), path.open("rb") as file:
-        start = file.read(_LOOKED_AT)
-    if said := _other_file(path, start):
-        raise StoreError(f"{path}: {said}")
+        start = file.read(len(_POINTER))
+    if start == _POINTER:
+        raise StoreError(f"{path}: a pointer of Git LFS; run `git lfs pull`, and import the file itself")
     if not start:
         raise StoreError(f"{path}: the file is empty; copy or download it again")
-
-
-def _other_file(path: Path, start: bytes) -> str | None:
-    """Say what a file is, by its name and first bytes, if no kind can read it, and what to do; None if one may."""
-    if _PART.search(path.name) or path.name.endswith(".index.json"):
-        return f"one of several files of one network; {_ONE_FILE}"
-    if path.suffix == ".distcp" or path.name == ".metadata":
-        return f"a part of a distributed checkpoint; {_JOINED}"
-    if start.lstrip()[:5].lower() in (b"<!doc", b"<html"):
-        return "a web page, not weights; download the file itself"
-    if start.startswith(b"<?xml") and b"<net " in start:
-        return f"a model of OpenVINO; {_MADE_OF}"
-    if not start.startswith(b"PK\3\4"):
-        return next((said for at, mark, said in _MARKS if start[at : at + len(mark)] == mark), None)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()[:1000]
-    except (OSError, zipfile.BadZipFile, NotImplementedError, ValueError):
-        names = []  # whoever reads it says what is wrong
-    if not names or any(map(_OF_TORCH.fullmatch, names)):
-        return None
-    return (
-        f"an archive of {list_few(names, 3)}; unpack it if it holds a file of weights, else export the network as "
-        "ONNX, or save its `state_dict()` with torch.save, where it was made, and import that"
-    )
-
-
-def other_folder(names: Collection[str]) -> str | None:
-    """Say what a folder of files of these names is, if it is a model of TensorFlow or of Core ML; None otherwise."""
-    if "saved_model.pb" in names:
-        return f"a SavedModel of TensorFlow; {_TO_ONNX}"
-    if any(name.endswith(".distcp") for name in names):
-        return f"a distributed checkpoint; {_JOINED}"
-    return f"a model of Core ML; {_MADE_OF}" if {"Manifest.json", "Data"} <= {*names} else None

@@ -111,17 +111,9 @@ def backbone(foreign: Foreign, kind: ModuleKind, expert: Expert, where: str, pre
     check_layers({n: layer for n, layer in taken.layers.items() if f"{n}.".startswith(owners)}, one, where)
     counters = {name: tensor for name, tensor in wanted.items() if name.endswith(_COUNTER)}
     state = counters | {name: taken.state[name] for name in wanted if name in taken.state}
-    if missing := [name for name in wanted if name not in state]:
-        raise StoreError(
-            f"{where}: {kind.name} needs {list_few(missing)}, which the file lacks; is it of another kind?"
-        )
-    odd = [
-        f"'{name}' is {tuple(state[name].shape)}, not {tuple(tensor.shape)}"
-        for name, tensor in wanted.items()
-        if state[name].shape != tensor.shape
-    ]
-    if odd:
-        raise StoreError(f"{where}: {list_few(odd, between='; ')}; is it of another kind than {kind.name}?")
+    if odd := [name for name, own in wanted.items() if name not in state or state[name].shape != own.shape]:
+        what = f"{list_few(odd)}, which the file lacks or has in another shape; is it of another kind?"
+        raise StoreError(f"{where}: {kind.name} needs {what}")
     exact = {name: state[name].detach().to(tensor.dtype).contiguous() for name, tensor in wanted.items()}
     return Unwrapped(exact, taken.layers, taken.remarks)
 

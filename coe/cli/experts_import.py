@@ -217,14 +217,14 @@ class Import(Described):
         A file that cannot be imported is named, and the others go on. Raises ConfigError for a folder without weights.
         """
         files, others = _files(folder)
+        if not files:
+            raise ConfigError(f"{folder}: holds no file of weights ({', '.join(_ENDINGS)}); export the network as ONNX")
         board, draft = self.id, self.draft
         if ExpertId.of(board).board:
             raise ConfigError(f"'{board}': for a folder, give a board's name alone; each file becomes an expert of it")
         self.shelf.folder(board)
         if draft is not None and draft.exists():
             raise ConfigError(f"{draft} exists already; give --draft another path")
-        if not files:
-            raise ConfigError(f"{folder}: holds no file of weights ({', '.join(_ENDINGS)})")
         if others:
             point_out("note", f"left out: {list_few(others)}")
         imported: list[str] = []
@@ -382,8 +382,6 @@ def _files(folder: Path) -> tuple[list[Path], list[str]]:
     """Return the files of weights in a folder, and the names of what else lies there and belongs to none of them."""
     with readable(folder):
         names = sorted(regular.names(folder), key=natural)
-    if said := importing.other_folder(names):
-        raise ConfigError(f"{folder}: {said}")
     taken = [name for name in names if name.lower().endswith(_ENDINGS) and not name.startswith(".")]
     models = tuple(name for name in taken if name.lower().endswith(_ONNX))
     known = {*taken, facts.FILE}

@@ -161,6 +161,9 @@ def _check_archive(path: Path) -> set[str]:
                 raise StoreError(f"{path}: {not_weights}")
             if len(entries) > _MOST_ENTRIES:
                 raise StoreError(f"{path}: has {len(entries):,} entries; a file of weights has a few hundred")
+            if not any(entry.filename.lower().endswith(".pkl") for entry in entries):
+                way = "unpack it, or export its network as ONNX where it was made"
+                raise StoreError(f"{path}: an archive, and no weights of torch; {way}")
             if packed := [entry for entry in entries if entry.compress_type != zipfile.ZIP_STORED]:
                 name = packed[0].filename[:60]
                 raise StoreError(f"{path}: its entry {name!r} is compressed, which torch never does; save it again")

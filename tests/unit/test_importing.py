@@ -225,7 +225,7 @@ def test_a_backbone_of_another_kind_is_refused(run, tmp_path):
     other = {name: value if name != "conv1.weight" else torch.ones(2, 2) for name, value in state().items()}
     torch.save(other, tmp_path / "x.pth")
     said = run("import", "base/x", tmp_path / "x.pth", "--kind", "narrow", "--input", "32", "--as-backbone")
-    assert (said.status, "'conv1.weight' is (2, 2)" in said.words) == (2, True)
+    assert (said.status, "needs conv1.weight" in said.words) == (2, True)
 
 
 def test_a_model_of_two_files_goes_into_the_store_as_one(run, tmp_path):
@@ -325,13 +325,8 @@ def test_records_of_hugging_face_beside_a_model_count(run, tmp_path):
     assert run("import", "b/lamp", folder / "lamp.onnx", *LAMP).status == 2
 
 
-@pytest.mark.parametrize(
-    ("names", "way"),
-    [(("saved_model.pb",), "ONNX"), (("Manifest.json", "Data"), "ONNX"), ((".metadata", "__0_0.distcp"), "dcp_to")],
-)
-def test_a_folder_that_is_a_model_of_another_program_says_the_way_out(run, tmp_path, names, way):
+def test_a_folder_that_is_a_model_of_another_program_says_the_way_out(run, tmp_path):
     (folder := tmp_path / "model").mkdir()
-    for name in names:
-        (folder / name).write_text("x")
+    (folder / "saved_model.pb").write_text("x")
     said = run("import", "b/lamp", folder, *LAMP)
-    assert (said.status, way in said.words) == (2, True)
+    assert (said.status, "ONNX" in said.words) == (2, True)

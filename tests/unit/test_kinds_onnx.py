@@ -277,12 +277,6 @@ EDGES = [0, 0, 1, 1, 0, 0, 1, 1]
 def test_a_normalisation_is_found_behind_what_changes_no_number(tmp_path, nodes, constants, seen):
     said = kind.read(first_of(tmp_path / "c.onnx", nodes, [(name, np.asarray(one)) for name, one in constants.items()]))
     assert said.seen.get("mean") == (NORMALIZATIONS[seen][0] if seen else None)
-    assert said.seen.get("channels", "rgb") == "rgb"
-
-
-def test_a_model_that_subtracts_the_mean_of_blue_first_takes_blue_first(tmp_path):
-    seen = kind.read(first_of(tmp_path / "c.onnx", steps("Sub images mean x"), [("mean", CAFFE)])).seen
-    assert (seen["channels"], (seen["mean"], seen["std"])) == ("bgr", NORMALIZATIONS["0..255"])
 
 
 @pytest.mark.parametrize(
