@@ -64,6 +64,11 @@ class ExpertGraph:
     def __repr__(self) -> str:
         return f"<ExpertGraph {len(self.experts)} experts, {self.digraph.number_of_edges()} edges>"
 
+    def using(self, probability: Mapping[str, float]) -> ExpertGraph:
+        """Return this graph with the probabilities of some experts replaced."""
+        probability = self._probability | dict(probability)
+        return ExpertGraph(self.experts.values(), self.digraph.edges, probability, self._first)
+
     def probability(self, expert: str) -> float:
         """Return the probability that an image needs this expert."""
         return self._probability[expert]

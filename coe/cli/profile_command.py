@@ -82,6 +82,7 @@ class Measure(OnLine):
             options.device_memory,
             options.host_memory,
             options.allow_kinds,
+            strategy=options.strategy,
         )
         done = _profiled(site, place, quick=self.quick, faithful=self.faithful, on_machine=self.on_machine)
         _show(done, done.boards[board.board], place, self.plot)
@@ -163,7 +164,6 @@ def _chosen_board(stored: Profile, board: str | None) -> BoardProfile:
 
 def _show(stored: Profile, board: BoardProfile, place: Path, plot: Path | None) -> None:
     from coe.profiler.draw_profile import draw
-    from coe.profiler.usage import differences
 
     origin = f", made {stored.made} on {stored.machine.cores} x {stored.machine.cpu}"
     out.print(styled((str(place), "bold"), origin))
@@ -193,9 +193,9 @@ def _show(stored: Profile, board: BoardProfile, place: Path, plot: Path | None) 
             for row in board.usage[:_SHOWN]
         ]
     )
-    for usage in differences(board.usage, chosen.sample_images)[:_SHOWN]:
-        shares = f"{usage.by_rules:.1%} by the rules, {usage.by_images:.1%} of the images"
-        out.print(f"{usage.expert}: {shares}")
+    for row in [row for row in board.usage if row.differs][:_SHOWN]:
+        shares = f"{row.by_rules:.1%} by the rules, {row.by_images:.1%} of the images, which is used"
+        out.print(f"{row.expert}: {shares}")
     path = draw(stored, board.board, plot or place.with_suffix(".png"))
     err.print(f"drew {path}")
 

@@ -319,7 +319,7 @@ class LineOptions(BaseModel):
         Strategy,
         Option(
             "How experts are scheduled and evicted: a name, e.g. coserve, or package.module:NAME.",
-            INSPECTING,
+            INSPECTING | {Door.PROFILE},
             config.STRATEGY,
             rare=True,
             check=lambda name, value: named_strategy(value),

@@ -171,6 +171,7 @@ def assemble_read(options: LineOptions, read: Sequence[LineBoard]) -> Assembly:
     )
     costs = line_up(options, joined, register, devices, known, settings.profile)
     rules = precision.apply_choice(joined, costs.choice)
+    rules = replace(rules, graph=rules.graph.using(settings.usage))
     experts = list(rules.experts.values())
     for id, device in devices.items():
         device.prepare(experts, settings.executors[id])

@@ -113,12 +113,14 @@ class KindProfile(StrictModel):
 class UsageRow(StrictModel):
     """How likely an image needs an expert: by the rules, and by routing sample images.
 
-    `memory_score` is the expert's bytes over the mean of the board (paper section 4.5).
+    `memory_score` is the expert's bytes over the mean of the board (paper section 4.5). If the two usages differ by
+    more than chance explains, the row `differs`, and a line takes that of the images.
     """
 
     expert: str
     by_rules: Share
     by_images: Share | None = None
+    differs: bool = False
     memory_score: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
 
 

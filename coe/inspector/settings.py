@@ -20,6 +20,7 @@ from coe.inspector.line_options import AUTO, LineOptions
 from coe.inspector.profile import Fingerprint, Profile
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, executor_id
+from coe.scheduler.strategies import present_name
 
 if TYPE_CHECKING:
     from coe.runtime.device import Device
@@ -32,7 +33,7 @@ class Settings:
     A device without threads gets an equal part of the cores that are free. A device without a workspace gets what
     `workspace_bytes` reserves, or what the memory score `loaded` leaves. Each GPU has `device_bytes` of
     device memory, and all share `host_bytes` of host memory for copies; None is a default that depends on the free
-    memory.
+    memory. `usage` is how likely an image needs an expert, for experts of which the rules do not say it rightly.
     """
 
     memory_bytes: int
@@ -43,6 +44,7 @@ class Settings:
     loaded: float | None = None
     device_bytes: int | None = None
     host_bytes: int | None = None
+    usage: Mapping[str, float] = field(default_factory=dict)
 
 
 def settle(board: Rules, options: LineOptions) -> Settings:
@@ -93,7 +95,9 @@ def settle(board: Rules, options: LineOptions) -> Settings:
             device_bytes=profiled.device_bytes if device_bytes is None else device_bytes,
             host_bytes=profiled.host_bytes if host_bytes is None else host_bytes,
         )
-    if options.strategy.single:
+    usage = {row.expert: row.by_images for row in profiled.usage if row.differs and row.by_images is not None}
+    settings = replace(settings, usage=usage)
+    if options.strategy.single and profiled.strategy != options.strategy.name:
         return settings
     if dict(numbers) == dict(profiled.chosen.executors) and options.threads is None:
         fits = memory_bytes == profiled.memory_bytes and options.experiment.loaded is None
@@ -101,6 +105,8 @@ def settle(board: Rules, options: LineOptions) -> Settings:
         settings = replace(settings, threads=profiled.chosen.threads, workspace_bytes=spaces)
     numbers_text = ",".join(f"{device}={number}" for device, number in numbers.items())
     made = machine.made[:10] if machine else ""
+    tuned = present_name(profiled.strategy)
+    made += "" if tuned == options.strategy.name else f", made for strategy {tuned}"
     say(f"using this machine's profile of {made}: {numbers_text}, {format_bytes(memory_bytes)} of memory")
     return settings
 

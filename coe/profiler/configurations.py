@@ -42,15 +42,16 @@ def board_profile(
     memory_bytes: int,
     device_bytes: int | None = None,
     host_bytes: int | None = None,
+    strategy: str = config.STRATEGY,
 ) -> BoardProfile:
-    """Return a board's part of a profile that holds only a configuration and its budgets."""
+    """Return a board's part of a profile that holds only a configuration, its budgets, and its strategy."""
     return BoardProfile(
         board=board.board,
         digest=board.digest,
         memory_bytes=memory_bytes,
         device_bytes=device_bytes,
         host_bytes=host_bytes,
-        strategy=config.STRATEGY,
+        strategy=strategy,
         usage=(),
         windows=(),
         executors=(),

@@ -71,7 +71,8 @@ def confirm(
     findings_by_image = [
         (result.request.component, {finding.expert: finding for finding in result.findings})
         for result in runs[best].results
-        if result.failure is None or not result.failure.kind.is_of_picture
+        # A picture that runs again says nothing new of how often experts are needed.
+        if result.request.id < len(site.pictures) and (result.failure is None or not result.failure.kind.is_of_picture)
     ]
     chosen = candidates[best].model_copy(
         update={

@@ -121,6 +121,8 @@ def profile_machine(
         None if faithful is None else Random(faithful),
     )
     most = {**({"cuda": len(draft.scaling("cuda", 1))} if site.gpu else {}), "cpu": cores}
+    if site.strategy.single:
+        most = {next(iter(most)): 1}
     choices = search.choose(most)
     if not any("cuda" in choice.chosen.executors for choice in choices):
         site = replace(site, gpu=None)

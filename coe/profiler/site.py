@@ -24,6 +24,7 @@ from coe.inspector.profile import BoardProfile, Chosen, Profile
 from coe.inspector.settings import DeviceMemory, memories
 from coe.profiler.configurations import board_profile, paper_default, pinned
 from coe.profiler.line_run import LineRun, run_line
+from coe.scheduler.strategies import LATE_BINDING, Strategy
 from coe.store import kinds
 from coe.store.kinds import Kind
 from coe.store.store_reader import MANIFEST, StoreReader
@@ -34,7 +35,7 @@ class ProfiledSite:
     """A board, its experts, sample images (some are generated if there are none), and the memory that a line may take.
 
     `device_bytes` and `host_bytes` are for a GPU; None means a part of the free memory. `gpu` is the GPU's memory as
-    it was found; None as long as the GPU takes no part. `allow_kinds` as for `Inspector`.
+    it was found; None as long as the GPU takes no part. `allow_kinds` and `strategy` as for `Inspector`.
     """
 
     board: Rules
@@ -45,6 +46,7 @@ class ProfiledSite:
     host_bytes: int | None = None
     allow_kinds: tuple[str, ...] = ()
     gpu: DeviceMemory | None = None
+    strategy: Strategy = LATE_BINDING
     looked_at: dict[tuple[str, int], DeviceMemory] = field(default_factory=dict, repr=False)
     """By device and number of executors; shared by all copies of this site."""
 
@@ -103,8 +105,10 @@ class ProfiledSite:
 
     def board_profile(self, chosen: Chosen) -> BoardProfile:
         """Return a configuration as the board's part of a profile, as a line reads it."""
-        gpu_memory = (self.gpu.memory_bytes, self.gpu.host_bytes) if self.gpu else (None, None)
-        return board_profile(self.board, chosen, self.memory_bytes, *gpu_memory)
+        device_bytes, host_bytes = (self.gpu.memory_bytes, self.gpu.host_bytes) if self.gpu else (None, None)
+        return board_profile(
+            self.board, chosen, self.memory_bytes, device_bytes, host_bytes, strategy=self.strategy.name
+        )
 
     def paper_default(self) -> Chosen:
         """Return the paper's default, on the GPU if the site has one."""
@@ -119,6 +123,7 @@ class ProfiledSite:
             memory=self.memory_bytes,
             profile=pinned(profile, self.board_profile(chosen)),
             allow_kinds=self.allow_kinds,
+            strategy=self.strategy,
         )
         pictures = [samples[index % len(samples)] for index in range(images)]
         return run_line(line_options, pictures)

@@ -20,7 +20,6 @@ from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.plan import Plan
-from coe.scheduler.strategies import LATE_BINDING
 from coe.sim.agenda import Arrival
 from coe.sim.oracle import SampledOracle
 from coe.sim.simulator import Simulator, Speeds
@@ -206,7 +205,7 @@ class Setup:
             self.search.site.board.experts,
             self.costs,
             with_images=True,
-            demotes=not LATE_BINDING.cached,
+            demotes=not self.search.site.strategy.cached,
         )
 
     def run(self, workspaces: dict[str, int]) -> float:
@@ -216,10 +215,8 @@ class Setup:
         return self._simulated(self.plan(workspaces))
 
     def _simulated(self, plan: Plan) -> float:
-        board = self.search.site.board
-        controller = Controller(
-            router=board.router, graph=board.graph, costs=self.costs, plan=plan, strategy=LATE_BINDING
-        )
+        board, strategy = self.search.site.board, self.search.site.strategy
+        controller = Controller(router=board.router, graph=board.graph, costs=self.costs, plan=plan, strategy=strategy)
         recorder = Recorder(controller.pools, board.router.second_looks)
         scaling = {device: self._scaling(device) for device in self.executors}
         simulator = Simulator(

@@ -38,15 +38,15 @@ def usage(
 
     `findings_by_image` holds for each inspected sample image its component, and its findings by expert. An image needs
     the experts that the routing asks for, whether they could answer or not; other findings do not count. Without images
-    `by_images` is None. `scores` are memory scores by expert. Raises RulesError for a component that the board does not
-    have.
+    `by_images` is None. `scores` are memory scores by expert. Rows with `differences` are marked. Raises RulesError for
+    a component that the board does not have.
     """
     needed, images = Counter[str](), 0
     for component, findings in findings_by_image or ():
         images += 1
         needed.update(_needed(board, component, findings))
     probability = board.graph.probability
-    return tuple(
+    rows = tuple(
         UsageRow(
             expert=expert,
             # Sums of shares may pass 1 by the last digit.
@@ -56,6 +56,8 @@ def usage(
         )
         for expert in board.graph.by_probability
     )
+    differing = {difference.expert for difference in differences(rows, images)}
+    return tuple(row.model_copy(update={"differs": row.expert in differing}) for row in rows)
 
 
 def _needed(board: Rules, component: str, findings: Mapping[str, Finding]) -> set[str]:

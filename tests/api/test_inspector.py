@@ -11,12 +11,15 @@ import pytest
 from tables import with_slow_rows
 
 from coe import FailureKind, Inspector, Picture
+from coe.board import rules
 from coe.cli import inspect
 from coe.errors import ConfigError, LineFull, StoreError
 from coe.inspector import line_devices
 from coe.inspector.line_options import LineOptions
+from coe.inspector.profile import Fingerprint, Profile, UsageRow
 from coe.lab.measured_run import all_at_once, measured_run, predict
 from coe.lab.rows import Heading
+from coe.profiler.configurations import board_profile, paper_default, pinned
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.events import Loaded, single_steps
 from coe.store.manifest import Agreement, PreparedVariant
@@ -66,6 +69,24 @@ def test_a_budget_for_one_expert_makes_switches_and_is_never_passed_and_a_smalle
     assert 5e6 < seen.peak_reserved_bytes <= 12e6
     with pytest.raises(ConfigError, match=r"does not hold expert 'body-[abc]' .* give at least \d+"):
         Inspector(board, store=store, memory="3MB")
+
+
+def test_a_line_begins_with_the_experts_that_sample_images_needed_most(tiny):
+    """By the rules body-c is needed least."""
+    part = board_profile(
+        rules.load(tiny[0]), paper_default(rules.load(tiny[0]), Store(tiny[1]), 10**9), 10**9, strategy="coserve"
+    )
+    usage = (UsageRow(expert="body-c", by_rules=0.1, by_images=1.0, differs=True),)
+    loads = []
+    for rows in ((), usage):
+        made = Profile(made="2026-11-21", machine=Fingerprint.here())
+        options = {"strategy": "coserve", "profile": pinned(made, part.model_copy(update={"usage": rows}))}
+        with Inspector(
+            tiny[0], store=tiny[1], executors="cpu=1", experiment=Experiment(keep_trace=True), **options
+        ) as line:
+            line.ready()
+            loads.append([command.expert for _, _, commands in line.trace for command in commands])
+    assert (loads[0][-1], loads[1][0]) == ("body-c", "body-c")
 
 
 def test_weights_for_other_labels_are_said_before_anything_starts(own_tiny):

@@ -211,6 +211,9 @@ def test_experts_are_ordered_by_falling_probability_then_by_name_and_know_their_
     assert diamond.predecessors("d") == {"b", "c"}
     assert diamond.predecessors("a") == frozenset()
     assert sorted(diamond.successors("a")) == ["b", "c"]
+    measured = diamond.using({"d": 0.7})
+    assert measured.by_probability == ("a", "d", "b", "c")
+    assert [measured.waits_for_others(expert) for expert in "abcd"] == [False, True, False, True]
 
 
 @pytest.mark.parametrize(

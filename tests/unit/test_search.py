@@ -392,6 +392,25 @@ def test_only_what_chance_does_not_explain_is_named_the_surest_first():
     assert differences(rows, 0) == ()
 
 
+def test_an_expert_that_images_need_otherwise_than_the_rules_say_differs():
+    board = rules_from(
+        "board: b\nexperts:\n"
+        "  a: {kind: k, labels: [ok, bad], input: 8, then: {ok: b, bad: NG}}\n"
+        "  b: {kind: k, labels: [ok, bad], input: 8, then: {ok: OK, bad: NG}}\n"
+        "components:\n  A: {count: 1, inspect: a}\n"
+    )
+
+    def rows(bad, images):
+        labels = ["bad"] * bad + ["ok"] * (images - bad)
+        findings = [
+            ("A", {"a": Finding("a", "fp32", label, 1.0), "b": Finding("b", "fp32", "ok", 1.0)}) for label in labels
+        ]
+        return {row.expert: (row.by_images, row.differs) for row in usage(board, findings)}
+
+    assert rows(40, 50) == {"a": (1.0, False), "b": (0.2, True)}
+    assert not any(differs for _, differs in rows(1, 2).values())
+
+
 def test_of_many_experts_drawn_by_the_rules_few_boards_name_any():
     draw = np.random.default_rng(0)
     wrong = 0

@@ -105,6 +105,22 @@ def test_the_user_overrides_any_part_also_without_a_profile(board):
         settled(board, None, threads=0)
 
 
+def test_a_profile_made_for_another_strategy_is_said_to_be_and_one_for_a_single_executor_is_used(board):
+    said = []
+    settled(board, made_for(board, {"strategy": "line"}), said)
+    assert "of 2026-11-21, made for strategy late-binding: cpu=2" in said[0]
+    chosen = CHOSEN | {"executors": {"cpu": 1}}
+    found = settled(board, made_for(board, {"strategy": "samba", "chosen": chosen}), single=True)
+    assert (dict(found.threads), dict(found.workspace_bytes)) == ({"cpu": 1}, {"cpu": 1000})
+
+
+def test_usage_that_differs_from_the_rules_is_that_of_the_images(board):
+    rows = [{"expert": "a", "by_rules": 1.0, "by_images": 0.4, "differs": True}, {"expert": "b", "by_rules": 0.5}]
+    found = settled(board, made_for(board, {"usage": rows}))
+    assert found.usage == {"a": 0.4}
+    assert settled(board, made_for(board)).usage == {}
+
+
 @pytest.mark.parametrize("said", [{"device_memory": "1GiB"}, {"host_memory": 1000}])
 @pytest.mark.parametrize("executors", [None, "cpu=2"])
 def test_memory_of_a_gpu_without_executors_is_refused(board, said, executors):

@@ -11,6 +11,8 @@ from coe.profiler.configurations import paper_default
 from coe.profiler.site import ProfiledSite
 from coe.profiler.tune import Search, Setup
 from coe.runtime.trial import whole_pages
+from coe.scheduler.policies.coserve import COSERVE
+from coe.scheduler.strategies import LATE_BINDING
 from coe.store.store import Store
 from coe.testing import rules_from
 
@@ -35,7 +37,7 @@ def looked_at(gpu_bytes=100 * MB, host_bytes=150 * MB):
     return known | {("cuda", number): DeviceMemory(gpu_bytes, host_bytes, 20 * MB * number) for number in range(1, 9)}
 
 
-def search(board, memory_bytes, *, scaling=(1.0,), gpu=(), cores=2, memories=None, **kind):
+def search(board, memory_bytes, *, scaling=(1.0,), gpu=(), cores=2, memories=None, strategy=LATE_BINDING, **kind):
     """`gpu` is how fast executors of a GPU are together; there is none if it is empty. Nothing is in the store."""
     measured = [("cpu", cores), ("cpu", 1), ("cuda", 1)]
     known = Profile(
@@ -44,7 +46,7 @@ def search(board, memory_bytes, *, scaling=(1.0,), gpu=(), cores=2, memories=Non
         kinds=tuple(kind_of(device, threads, **kind) for device, threads in measured),
         scaling={"cuda": {1: gpu}, "cpu": {cores: (1.0,), 1: scaling}},
     )
-    site = ProfiledSite(board, Store("nowhere"), [], memory_bytes, looked_at=memories or looked_at())
+    site = ProfiledSite(board, Store("nowhere"), [], memory_bytes, strategy=strategy, looked_at=memories or looked_at())
     return Search(site, known, cores, [cores, 1], 200)
 
 
@@ -76,6 +78,15 @@ def test_executors_are_added_while_they_help_each_with_a_core(board):
     assert [point.executors for point in alone.executors] == [{"cpu": 1}, {"cpu": 2}]
     choices = choose(board, 200 * MB, gpu=(1.0, 2.0, 3.0), scaling=(1.0, 2.0), cores=2)
     assert all(sum(choice.chosen.executors.values()) <= 2 for choice in choices)
+
+
+def test_sample_runs_are_of_the_strategy_that_will_run(board):
+    late, coserve = (
+        choose(board, 150 * MB, activation=10 * MB, max_batch=16, scaling=(1.0, 2.0), strategy=strategy)[0]
+        for strategy in (LATE_BINDING, COSERVE)
+    )
+    assert (late.strategy, coserve.strategy) == ("late-binding", "coserve")
+    assert late.chosen.images_per_s > 1.05 * coserve.chosen.images_per_s
 
 
 def test_what_is_too_small_for_one_expert_is_said_and_such_a_gpu_is_left_out(board):
