@@ -60,10 +60,7 @@ def opened(config: ServeConfig, process: Process) -> Iterator[Database]:
                 "right to, or another `data`"
             ) from None
         if lock is None:
-            raise ConfigError(
-                f"{config.data}: another {process} is running here; end it, or try again in {config.drain_s:g} s: if "
-                "its `coe-serve run` was killed, it ends by itself"
-            )
+            raise ConfigError(f"{config.data}: another {process} is running here; end it")
         held.callback(lock.release)
         database = open_database(config.database_url)
         held.callback(database.close)
@@ -194,6 +191,7 @@ def run(path: Path) -> int:
     """Run both processes until SIGTERM or Ctrl-C, restart what ends, and return the exit status."""
     config, ending, begun = load(path), threading.Event(), set[Process]()
     _end_at(ending.set)
+    _wait_for_former(config, ending)
     running = {process: _start(process, path) for process in (Process.WEB, Process.WORKER)}
     status = int(Exit.OK)
     try:
@@ -217,6 +215,20 @@ def run(path: Path) -> int:
             except subprocess.TimeoutExpired:
                 child.kill()
     return status
+
+
+def _wait_for_former(config: ServeConfig, ending: threading.Event) -> None:
+    """Wait for the processes of a `run` that was killed, which end by themselves: the worker after begun boards."""
+    ends_s, is_told = time.monotonic() + config.drain_s + GRACE_S, False
+    for process in Process:
+        with suppress(OSError):  # the process that needs the folder says what is wrong with it
+            while (lock := FolderLock.take_file(config.data / f".{process}.lock", wait=False)) is None:
+                if not is_told:
+                    sys.stderr.write(f"another {process} is running here; waiting {ends_s - time.monotonic():.0f} s\n")
+                is_told = True
+                if ending.wait(LOOK_S) or time.monotonic() >= ends_s:
+                    return
+            lock.release()
 
 
 def _start(process: Process, path: Path) -> subprocess.Popen[bytes]:

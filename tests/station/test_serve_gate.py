@@ -275,6 +275,12 @@ def test_ready_means_that_line_and_database_answer(served):
         served.gate.now_us = lambda passed_s=silent_s: said_us + passed_s * SECOND_US
         assert served.nobody.get("/health/ready").status_code == status
     served.gate.now_us = now
+    fault = NewFault(Process.WORKER, FaultKind.INSPECTOR_FAILED, "no expert 'body-x'", "tiny 1")  # the only recipe
+    failed = served.database.write(fault_log.note, fault, now_us())
+    answer = served.nobody.get("/health/ready")
+    assert (answer.status_code, "body-x" in answer.text) == (503, True)
+    served.database.write(fault_log.clear, failed.id, by="worker", now_us=now_us())
+    assert served.nobody.get("/health/ready").status_code == 200
     served.database.write(states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
     assert served.nobody.get("/health/ready").status_code == 503
 

@@ -21,6 +21,7 @@ from waiting import eventually
 
 from coe.core import Verdict
 from coe.errors import ConfigError
+from coe.helpers.files import FolderLock
 from coe.lab.workloads import synthetic
 from coe.serve import processes, systemd
 from coe.serve.bridge import sinks
@@ -285,6 +286,12 @@ def test_run_ends_with_a_process_that_cannot_begin(tmp_path):
     ended = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
     assert ended.returncode == 2
     assert "has no tables" in ended.stderr
+    # The processes of a `run` that was killed end by themselves: the next one waits for them.
+    former = FolderLock.take_file(tmp_path / "data" / ".worker.lock", wait=False)
+    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert "another worker" in running.stderr.readline()
+    former.release()
+    assert "has no tables" in running.communicate(timeout=50)[1]
 
 
 LEAST_KILLS, LEAST_BOARDS = (

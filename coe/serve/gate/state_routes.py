@@ -23,7 +23,17 @@ from starlette.types import Receive, Scope, Send
 
 from coe.helpers.strict_model import StrictModel
 from coe.serve.clock import SECOND_US, iso
-from coe.serve.database import audit, board_rows, call_rows, event_log, fault_log, hourly, row_types, states
+from coe.serve.database import (
+    audit,
+    board_rows,
+    call_rows,
+    event_log,
+    fault_log,
+    hourly,
+    recipe_versions,
+    row_types,
+    states,
+)
 from coe.serve.database.connecting import DatabaseError
 from coe.serve.database.event_log import newest_id
 from coe.serve.database.tables import Event, Fault
@@ -70,6 +80,10 @@ def why_not_ready(connection: Connection, now_us: int) -> str:
         return "the line does not answer"
     if (state := states.line(connection)) not in (LineState.WAITING, LineState.RUNNING, LineState.HELD):
         return f"the line is {state}"
+    active = recipe_versions.all_active(connection)
+    faults = [one for one in fault_log.open_faults(connection) if one.kind is FaultKind.INSPECTOR_FAILED]
+    if active and {f"{one.name} {one.version}" for one in active} <= {one.about for one in faults}:
+        return f"no active recipe can be opened ({faults[0].message}); mend it, and activate it again"
     return states.why_closed(connection)
 
 
