@@ -28,7 +28,7 @@ from coe.pictures.label_folders import spelling
 
 _KNOWN = (
     "give COCO JSON, Pascal VOC XML (a file, or a folder of them) or a folder of masks: VIA, CVAT and Label Studio "
-    "export COCO, `labelme2coco FOLDER` makes it of LabelMe, and `coe-experts train --data` takes a YOLO data set"
+    "export COCO, `labelme2coco FOLDER` converts LabelMe, and `coe-experts train --data` takes a YOLO data set"
 )
 ENDINGS = ("_mask", "-mask", ".mask", "_gt")
 """What may stand behind the name of a picture in that of its mask."""
@@ -59,7 +59,7 @@ def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings
     if not each and not drawn and not isinstance(whole, dict):
         findings.refuse(source)
         coco = [f"COCO JSON; give {path} itself" for path, content in contents.items() if content is not None]
-        raise ConfigError(f"{source} is, or holds, {coco[0] if coco else 'no annotations that are read'}; {_KNOWN}")
+        raise ConfigError(f"{source} is, or holds, {coco[0] if coco else 'no known annotations'}; {_KNOWN}")
     if each and drawn:
         raise ConfigError(
             f"{source} holds {len(drawn)} masks or pictures, and {len(each)} files of Pascal VOC; give a folder of one "
@@ -70,7 +70,9 @@ def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings
     index = PictureIndex(images, findings, clip=choices.clip, masks={path.resolve() for path in drawn})
     for path in [path for path in contents if path not in each and path != source and index.knows(path.stem)]:
         if choices.unmarked_good:
-            findings.fault("a file called as a picture is of another form; is it good? Take the file out", path.name)
+            findings.fault(
+                "a file named like a picture is not an annotation; is that picture good? Remove the file", path.name
+            )
     form = "masks" if drawn else "Pascal VOC" if each else "COCO"
     try:
         labels = (
@@ -87,10 +89,12 @@ def read(source: Path, images: Path, choices: ReadingChoices, findings: Findings
     findings.refuse(source)
     boxes = [box for picture in index.pictures for box in picture.boxes]
     if boxes and max(max(box.right, box.bottom) for box in boxes) <= 1:
-        raise ConfigError(f"{source}: no box is larger than a pixel, so they may be shares; export them in pixels")
+        raise ConfigError(
+            f"{source}: no box is larger than a pixel: coordinates may be relative; export them in pixels"
+        )
     if not boxes:
         told = "".join(f"; {count} {note}" for note, count in findings.notes.items())
-        raise ConfigError(f"{source}: there is no box in {len(index.pictures)} pictures; nothing to learn{told}")
+        raise ConfigError(f"{source}: no box in {len(index.pictures)} pictures, so nothing to train on{told}")
     return form, MarkedSet(wanted, tuple(index.pictures))
 
 
@@ -101,7 +105,7 @@ def _content(path: Path, findings: Findings) -> xml.Element | dict[str, Any] | N
         start = raw.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
         if start == b"<":
             if b"<!ENTITY" in raw or b"<!DOCTYPE" in raw:
-                raise ValueError("a document type has no place in annotations")
+                raise ValueError("annotations must not have a document type (DOCTYPE)")
             root = xml.fromstring(raw)
             return root if root.tag == "annotation" else None
         content = json.loads(raw) if start in (b"{", b"[") else None
@@ -119,10 +123,10 @@ def _wanted(labels: tuple[str, ...], index: PictureIndex, findings: Findings) ->
             findings.fault("a label is not among those of --labels", label)
     for label in labels:
         if not label.strip() or labels.count(label) > 1:
-            findings.fault("a label is empty or there twice", repr(label))
+            findings.fault("a label is empty or occurs twice", repr(label))
         elif others := [other for other in labels if other != label and spelling(other) == spelling(label)]:
             findings.fault(
-                "labels differ in case, dashes or spaces alone; make them one, or name those that count with --labels",
+                "labels differ only in case, dashes or spaces; merge them, or name those to use with --labels",
                 f"{label} and {others[0]}",
             )
     return labels
@@ -146,7 +150,7 @@ def _coco(content: dict[str, Any], index: PictureIndex, findings: Findings) -> t
     for number, entry in enumerate(content["annotations"]):
         where = f"annotation {entry.get('id', number) if isinstance(entry, dict) else number}"
         if not isinstance(entry, dict) or entry.get("image_id") not in images:
-            findings.fault("an annotation is of an image that the file does not list", where)
+            findings.fault("an annotation refers to an image that the file does not list", where)
         elif entry.get("category_id") not in names:
             findings.fault("an annotation has a category that the file does not list", where)
         elif str(entry.get("iscrowd") or 0).casefold() not in ("0", "false"):
@@ -157,7 +161,7 @@ def _coco(content: dict[str, Any], index: PictureIndex, findings: Findings) -> t
         else:
             boxes[entry["image_id"]].append(box)
             if "score" in entry:
-                findings.notes["boxes have a score, as those of a model: has a person confirmed them?"] += 1
+                findings.notes["boxes have a score, like those of a model: has a person confirmed them?"] += 1
     for id, image in images.items():
         path = index.find([str(image.get("file_name", ""))], f"image {id}")
         if path is not None and id in crowds:
@@ -169,7 +173,7 @@ def _coco(content: dict[str, Any], index: PictureIndex, findings: Findings) -> t
     used = {box.label for each in boxes.values() for box in each}
     above = {str(one.get("supercategory")) for one in labels.values() if one.get("supercategory") != one.get("name")}
     if groups := [name for name in names.values() if name in above - used]:  # as Roboflow writes its project
-        findings.notes[f"categories without a box, above others, are no labels ({list_few(groups)})"] += len(groups)
+        findings.notes[f"parent categories without a box were not taken as labels ({list_few(groups)})"] += len(groups)
     return tuple(name for name in names.values() if name not in groups)
 
 
@@ -227,7 +231,7 @@ def _voc(contents: Mapping[Path, xml.Element], index: PictureIndex, findings: Fi
                 continue
             boxes.append(box)
             if one.findtext("difficult", "").strip().casefold() in ("1", "true"):
-                findings.notes["objects that are marked as difficult were taken as the others"] += 1
+                findings.notes["objects that are marked as difficult were taken like the others"] += 1
         labels.update(box.label for box in boxes)
         index.add(picture, size, boxes)
     return tuple(sorted(labels))
@@ -265,7 +269,7 @@ def _masks(masks: Iterable[Path], labels: tuple[str, ...], index: PictureIndex, 
     """
     for mask in masks:
         if mask.suffix.lower() not in LOSSLESS:
-            findings.fault("a mask is a JPEG, whose numbers are not exact; save it as PNG", mask.name)
+            findings.fault("a mask is a JPEG, whose values are not exact; save it as PNG", mask.name)
             continue
         stem = mask.with_suffix("")
         plain = [stem.with_name(stem.name.removesuffix(end)) for end in ENDINGS if stem.name.endswith(end)]
@@ -274,7 +278,7 @@ def _masks(masks: Iterable[Path], labels: tuple[str, ...], index: PictureIndex, 
             try:
                 index.add(path, size, _regions(_values(mask, size), labels, mask, findings))
             except Exception as error:  # Pillow raises errors of many types for damaged files
-                findings.fault("a mask is none, or cannot be read", f"{mask.name} ({first_line(error)})")
+                findings.fault("a file is not a mask, or cannot be read", f"{mask.name} ({first_line(error)})")
     return labels
 
 
@@ -284,12 +288,12 @@ def _values(mask: Path, size: tuple[int, int]) -> NDArray[np.int64]:
         if picture.size != size:
             raise ValueError(f"is not as large as its picture, {size[0]} x {size[1]}")
         if picture.mode == "P" and any((picture.getpalette() or [])[:3]):
-            raise ValueError("has a palette whose number 0, the background, is not black; save it in grey, 0 for good")
+            raise ValueError("has a palette whose entry 0, the background, is not black; save it in grey, 0 for good")
         if picture.mode not in ("LA", "RGB", "RGBA"):
             return np.asarray(picture).astype(np.int64)
         values = np.asarray(picture.convert("RGBA")).astype(np.int64)
     if (values[..., :3] != values[..., :1]).any() or (values[..., 3] != 255).any():
-        raise ValueError("has colours, or is transparent; save it in grey, with a number for each label")
+        raise ValueError("has colours, or is transparent; save it in grey, with a value for each label")
     return values[..., 0]
 
 
@@ -299,7 +303,7 @@ def _regions(values: NDArray[np.int64], labels: tuple[str, ...], mask: Path, fin
     boxes = []
     for value in np.unique(values[values != 0]).tolist():
         if not 0 < value <= len(labels):
-            findings.fault(f"a mask has a number without a label ({len(labels)} labels)", f"{mask.name} has {value}")
+            findings.fault(f"a mask has a value without a label ({len(labels)} labels)", f"{mask.name} has {value}")
             continue
         count, _, stats, _ = cv2.connectedComponentsWithStats((values == value).astype(np.uint8), connectivity=8)
         for number in range(1, count):

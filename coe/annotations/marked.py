@@ -135,14 +135,14 @@ class PictureIndex:
             if len(fitting) > 1:
                 both = " and ".join(map(self.name, fitting))
                 self.findings.fault(
-                    "a name fits several pictures; rename one, or give a narrower --images", f"{name}: {both}"
+                    "a name matches several pictures; rename one, or give a narrower --images", f"{name}: {both}"
                 )
                 return None
             if told and end.count("/") + 1 < min(len(parts), self.name(fitting[0]).count("/") + 1):
-                self.findings.notes["pictures were found by their name, in a folder that is called otherwise"] += 1
+                self.findings.notes["pictures were found by name, in a folder with another name"] += 1
             return self._take(fitting[0], where)
         is_unread = any(composed(name).replace("\\", "/").rpartition("/")[2] in self._unread for name in names)
-        reason = "of a format that is not read; save it as PNG" if is_unread else f"not in {self.folder}"
+        reason = "in an unsupported format; save it as PNG" if is_unread else f"not in {self.folder}"
         self.findings.fault(f"a picture is {reason}", f"{names[0] if names else 'no name'} ({where})")
         return None
 
@@ -165,7 +165,7 @@ class PictureIndex:
         if stated is not None and stated != (width, height):
             sizes = f"{self.name(path)} is {width} x {height}, stated {stated[0]} x {stated[1]}"
             self.findings.fault(
-                "a picture is not as large as its annotations say; give the picture they were drawn in", sizes
+                "a picture is not as large as its annotations say; give the picture on which they were drawn", sizes
             )
             return None
         if seen.turn > 1 and (stated is None or width == height or seen.turn < ACROSS):
@@ -179,7 +179,7 @@ class PictureIndex:
         """
         findings, (width, height) = self.findings, size
         if boxes and path in self._unproven:
-            findings.notes["pictures are turned by their EXIF block: do their boxes lie right in the sheet?"] += 1
+            findings.notes["pictures are rotated by EXIF: are their boxes right in the sheet?"] += 1
         kept = []
         for box in boxes:
             place = f"{self.name(path)} {box.where} ({box.left:g}, {box.top:g}, {box.right:g}, {box.bottom:g})"
@@ -189,12 +189,10 @@ class PictureIndex:
             elif box.right <= 0 or box.bottom <= 0 or box.left >= width or box.top >= height:
                 findings.fault("a box lies outside of its picture; delete it, or give the right picture", place)
             elif over > _ROUNDED_PX and not self._clip:
-                findings.fault(
-                    "a box reaches over the edge of its picture; correct it, or cut all off there with --clip", place
-                )
+                findings.fault("a box extends beyond its picture; correct it, or clip all boxes with --clip", place)
             else:
                 if over > _ROUNDED_PX:
-                    findings.notes["boxes that reach over the edge were cut off there"] += 1
+                    findings.notes["boxes that extend beyond their picture were clipped"] += 1
                 left, top = max(0.0, box.left), max(0.0, box.top)
                 right, bottom = min(width, box.right), min(height, box.bottom)
                 kept.append(replace(box, left=left, top=top, right=right, bottom=bottom))

@@ -58,7 +58,7 @@ def write(marked: MarkedSet, root: Path, to: Path, *, tick: Callable[[], None] =
 def check_new(to: Path) -> None:
     """Raise ConfigError if a folder is there already: what is in it may be edited by hand."""
     if os.path.lexists(to):
-        raise ConfigError(f"--to: {to} is there already; name a new folder, or delete it")
+        raise ConfigError(f"--to: {to} exists already; name a new folder, or delete it")
 
 
 def names_of(marked: MarkedSet, root: Path) -> dict[Path, str]:
@@ -71,7 +71,7 @@ def names_of(marked: MarkedSet, root: Path) -> dict[Path, str]:
         names[path] = path.name if is_alone else "__".join(path.relative_to(root).parts)
     counts = Counter(composed(Path(name).stem).casefold() for name in names.values())
     if same := [str(path) for path, name in names.items() if counts[composed(Path(name).stem).casefold()] > 1]:
-        raise ConfigError(f"these pictures would share a file of labels: {', '.join(same)}; rename all but one")
+        raise ConfigError(f"these pictures would share a label file: {', '.join(same)}; rename all but one")
     return names
 
 

@@ -102,7 +102,7 @@ def label_fault(labels: Sequence[object]) -> str | None:
         return f"{len(labels):,} labels are more than {MOST_LABELS:,}"
     for index, label in enumerate(labels):
         if not isinstance(label, str):
-            return f"a label is a word, not {label!r:.40}"
+            return f"a label must be text, not {label!r:.40}"
         if not label.strip():
             return "a label is empty"
         if label != label.strip():

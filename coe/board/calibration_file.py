@@ -92,7 +92,9 @@ def content(board: Path) -> bytes | None:
     """
     path, beside = path_for(board), board.with_name(board.stem + _SUFFIX)
     if os.path.lexists(beside) and beside.resolve() != path.resolve():
-        raise RulesError(f"{beside}: {board.name} is a link; its calibration is beside the linked file: {path}")
+        raise RulesError(
+            f"{beside}: {board.name} is a link, so the calibration must be beside the linked file; move it to {path}"
+        )
     if os.path.lexists(path):
         return strict_yaml.content(path, "calibration file")
     if strays := _strays(path):
@@ -100,7 +102,9 @@ def content(board: Path) -> bytes | None:
         for stray in strays:
             if _spelled(stray) == _spelled(path) or (name is not None and _board_of(stray) == name):
                 why = "no board file has the name of this calibration"
-                raise RulesError(f"{stray}: {why}; if it is that of {board.name}, call it {path.name}, else delete it")
+                raise RulesError(
+                    f"{stray}: {why}; if it belongs to {board.name}, rename it to {path.name}, otherwise delete it"
+                )
     return None
 
 
@@ -154,13 +158,13 @@ def laid_over(board: BoardSpec, name: str, document: YamlDocument) -> BoardSpec:
     for id, entry in calibration.experts.items():
         place: KeyPath = ("experts", id)
         if id not in experts:
-            why = f"'{id}' is not an expert of {name}{did_you_mean(id, experts)}; mend the entry, or remove it"
+            why = f"'{id}' is not an expert of {name}{did_you_mean(id, experts)}; correct the entry, or remove it"
             raise document.error(place, why)
         expert = experts[id]
         _check_labels(document, (*place, "min_scores"), entry.min_scores, [*expert.labels, NOTHING])
         _check_labels(document, (*place, "ignore_under"), entry.ignore_under, expert.labels)
         if entry.stated != expert.stated_scores():
-            why = f"{name} states other scores of '{id}' than when it was calibrated; take this entry out, and"
+            why = f"{name} states other scores of '{id}' than when it was calibrated; remove this entry, and"
             raise document.error(place, f"{why} calibrate '{id}' again")
         scores = entry.model_dump(include=set(StatedScores.model_fields))
         experts[id] = expert.model_copy(update=scores)

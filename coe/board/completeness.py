@@ -120,11 +120,11 @@ def check_references(items: Iterable[Photograph], components: Iterable[Component
             continue
         if given[item.component] and item.reference is None:
             raise ConfigError(
-                f"'{item.name}' has no reference, and the rules of '{item.component}' say `reference: {GIVEN}`; list "
+                f"'{item.name}' has no reference, but the rules of '{item.component}' say `reference: {GIVEN}`; list "
                 f"the images in a table images.csv with a column `reference`"
             )
         if item.reference is not None and not given[item.component]:
             raise ConfigError(
-                f"'{item.name}' has a reference, and the rules of '{item.component}' do not say `reference: {GIVEN}`; "
-                "empty that cell, or write so in the rules"
+                f"'{item.name}' has a reference, but the rules of '{item.component}' do not say `reference: {GIVEN}`; "
+                "empty that cell, or add it to the rules"
             )

@@ -98,7 +98,10 @@ def content(path: Path) -> bytes:
 def _rows(path: Path, raw: bytes, needs: Sequence[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
     """Yield the number and the cells by column of each row; raises ConfigError."""
     bom = "" if len(needs) > 2 else "--bom "
-    other = f"{path}: it is no parts file ({','.join(needs)}); make one of it: coe-board parts {bom}{path} --to FOLDER"
+    other = (
+        f"{path}: not a parts file (columns {','.join(needs)}); make one from it: coe-board parts {bom}{path} "
+        "--to FOLDER"
+    )
     try:
         lines = [*enumerate(composed(raw.decode("utf-8-sig")).splitlines(), 1)]
     except UnicodeDecodeError:
@@ -110,11 +113,11 @@ def _rows(path: Path, raw: bytes, needs: Sequence[str]) -> Iterator[tuple[int, M
         raise ConfigError(other)
     if wrong := [number for number, cells in table if len(cells) != len(names) or "\0" in "".join(cells)]:
         raise ConfigError(
-            f"{path}:{list_few(map(str, wrong))}: not the {len(names)} cells of the header; put a cell with a comma in "
+            f"{path}:{list_few(map(str, wrong))}: not {len(names)} cells, as in the header; put a cell with a comma in "
             "quotes"
         )
     if len(table) < 2:
-        raise ConfigError(f"{path}: there is no part under the header; make the file again with coe-board parts")
+        raise ConfigError(f"{path}: there is no part below the header; make the file again with coe-board parts")
     for number, cells in table[1:]:
         row = dict(zip(names, cells, strict=True))
         if not row["refdes"]:
@@ -133,7 +136,7 @@ def _part(path: Path, number: int, cells: Mapping[str, str]) -> BoardPart:
             f"'{cells['angle']}' are not all numbers, or lie beyond {FARTHEST_MM:g} mm; correct them"
         )
     if cells["side"] not in set(Side):
-        raise ConfigError(f"{path}:{number}: {cells['refdes']}: side '{cells['side']}'; write top or bottom")
+        raise ConfigError(f"{path}:{number}: {cells['refdes']}: side '{cells['side']}' is unknown; write top or bottom")
     return BoardPart(cells["refdes"], x, y, angle % 360.0, Side(cells["side"]), cells["component"], number)
 
 
@@ -147,4 +150,4 @@ def check(parts: Sequence[PlacedPart], components: Mapping[str, object], board: 
             f"{did_you_mean(unknown[0], components)}; correct the list, or add them to the board's rules"
         )
     if len({part.refdes for part in parts}) < len(parts):
-        raise ConfigError("the parts list names a reference designator twice; take one of the two parts out")
+        raise ConfigError("the parts list names a reference designator twice; remove one of the two parts")

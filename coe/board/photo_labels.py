@@ -43,7 +43,7 @@ class Answers:
         meant = self.good if letters(word) in GOOD else self.bad
         if len(meant) == 1:
             return meant[0]
-        said = f"may mean {' or '.join(meant)}" if meant else "means none of the labels"
+        said = f"may mean {' or '.join(meant)}" if meant else "matches none of the labels"
         raise ConfigError(f"'{word}' {said}; name such folders after labels")
 
 

@@ -15,7 +15,7 @@ from coe.errors import RulesError, did_you_mean
 CONSEQUENCES = 10_000
 """So many consequences are kept: a detector may see any of its labels together."""
 _BLIND = (
-    "a {item} part would pass here, too, as its exam shows: show the expert {item} parts as bad ones, or write "
+    "a {item} part could pass here, as the exam shows: train the expert with {item} parts as bad ones, or write "
     "accepts: [{item}] at the component"
 )
 
@@ -180,4 +180,4 @@ def _outcome(step: Step, label: str) -> Outcome:
             f"expert '{step.expert}' saw nothing, and no rule says what follows; write `{NOTHING}: REVIEW`, "
             f"`{NOTHING}: NG` or `{NOTHING}: OK` in its `then`"
         )
-    raise RulesError(f"expert '{step.expert}' said '{label}', which no rule covers")
+    raise RulesError(f"expert '{step.expert}' gave '{label}', which no rule covers; add it to a `then`")

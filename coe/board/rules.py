@@ -97,7 +97,7 @@ def of_bytes(path: Path, raw: bytes, calibration: bytes | None = None) -> Rules:
     try:
         return _RulesReader(document, calibration).rules()
     except RecursionError:
-        raise document.error((), "experts follow each other through hundreds of steps; no board needs that") from None
+        raise document.error((), "experts follow each other through hundreds of steps; nest fewer") from None
 
 
 class _RulesReader:
@@ -125,7 +125,10 @@ class _RulesReader:
         if unused := [name for name in self.experts if name not in used]:
             raise join_errors(
                 [
-                    self.document.error(("experts", name), f"expert '{name}' is reached from no component")
+                    self.document.error(
+                        ("experts", name),
+                        f"expert '{name}' is not used by any component; inspect with it, or remove it",
+                    )
                     for name in unused
                 ]
             )
@@ -146,7 +149,7 @@ class _RulesReader:
             raise self.document.error(("components", name, "reference"), f"'{name}': {wrong}")
         for index, word in enumerate(spec.accepts):
             if word not in DECIDING:
-                why = f"'{word}' is nothing that a component accepts{did_you_mean(word, DECIDING)}"
+                why = f"'{word}' cannot be accepted{did_you_mean(word, DECIDING)}"
                 raise self.document.error(("components", name, "accepts", index), why)
         return Component(
             name,
@@ -171,7 +174,7 @@ class _RulesReader:
                 hint = did_you_mean(label, spec.labels)
                 raise self.document.error(at, f"'{label}' is not a label of '{name}'{hint}")
             if (spec.then or {}).get(label) == Verdict.OK:
-                says = "but its `then` says OK; write one of the two"
+                says = "but its `then` says OK; remove one of the two"
                 raise self.document.error(at, f"'{name}' rejects '{label}', {says}")
         weights = spec.weights or f"{self.spec.board}/{name}"
         self._check_labels(spec.ignore_under, spec.labels, name, (*place, "ignore_under"))

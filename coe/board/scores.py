@@ -47,7 +47,7 @@ def adjusted(finding: Finding, expert: Expert) -> Finding:
     boxes of an expert for which the rules ignore boxes: nothing could be ignored there.
     """
     if expert.ignore_under and not finding.boxes and finding.label != NOTHING:
-        raise CoeError(f"expert '{expert.id}' gives no boxes, and the rules ignore boxes of it; remove `ignore_under`")
+        raise CoeError(f"expert '{expert.id}' gives no boxes, so `ignore_under` has no effect; remove it")
     boxes = [replace(box, score=honest(box.score, expert.temperature)) for box in finding.boxes]
     kept = [box for box in boxes if not box.score < expert.ignore_under.get(box.label, 0.0)]
     label, score = finding.label, honest(finding.score, expert.temperature)

@@ -45,7 +45,7 @@ def union(members: Sequence[Member]) -> Rules:
     except ExpertCircle as error:
         boards = " and ".join(f"'{member.rules.board}'" for member in members)
         raise BoardsClash(
-            f"boards {boards} share experts, and together these {error}; "
+            f"boards {boards} share experts, and in both together {error}; "
             "give these experts another name in one of the board files"
         ) from None
     names = {expert.id: name for member in members for name, expert in member.experts.items() if expert.id != name}

@@ -30,7 +30,7 @@ _QUESTIONS = {
     "mean": "normalize: imagenet (--normalize; or 0..1, -1..1, 0..255, MEAN,STD)",
     "layout": "layout: yolov8 (--layout; or corners, yolov5, end2end, scores)",
     "activation": "activation: softmax (--activation, for logits; or none for probabilities, sigmoid)",
-    "name": "output: NAME (--output, the output that counts)",
+    "name": "output: NAME (--output, the output to use)",
 }
 """By what is missing: the line of `model.yaml` that says it, and the option."""
 _ASKED = ("resize", "channels", "mean")
@@ -166,15 +166,15 @@ def agree(expert: Expert, foreign: Foreign, kind: Kind, said: Wishes) -> Agreed:
             seen = Preprocessing.model_validate({**dict(kind.preprocessing), **fields})
             was = Preprocessing.model_validate({**dict(seen), **foreign.seen})
         except ValidationError as error:
-            raise ConfigError(f"its record of pictures makes no sense ({first_line(error)})") from error
+            raise ConfigError(f"its record of the preprocessing is inconsistent ({first_line(error)})") from error
         if was != seen:
-            against.append(f"it sees pictures {was.described(size)}, not {seen.described(size)}")
+            against.append(f"it takes pictures {was.described(size)}, not {seen.described(size)}")
         if seen.shortest_edge is not None and seen.shortest_edge < size:
             raise ConfigError(f"--resize: to keep the middle {size} pixels needs a shorter side of {size} or more")
     if against and not said.force:
         insist = "" if said.force is None else ", or give --force"
-        raise ConfigError(f"the record says otherwise: {'; '.join(against)}. Leave out what it says itself{insist}")
-    remarks += [f"against the record: {fault}" for fault in against]
+        raise ConfigError(f"statements contradict each other: {'; '.join(against)}. Remove the wrong ones{insist}")
+    remarks += [f"contradiction ignored: {fault}" for fault in against]
     agreed = replace(expert, labels=labels, input_size=size, preprocessing=seen, outputs=said.outputs)
     is_stated = any(name in said.preprocessing and name not in foreign.seen for name in _ASKED)
     return Agreed(agreed, tuple(remarks), missing, is_stated)
@@ -188,7 +188,7 @@ def _labels(
         return labels or its
     if its == tuple(f"{its[0][:-1]}{place}" for place in range(len(labels))):
         # Programs number labels that nobody has named, behind a word of their own: class_0, class_1.
-        remarks.append(f"the labels of {source} are numbers ({list_few(its)}), so that yours count")
+        remarks.append(f"the labels of {source} are numbers ({list_few(its)}), so yours are used")
     elif sorted(labels) == sorted(its):
         remarks.append(f"the labels are taken in the order of {source}: {', '.join(its)}")
         return its
@@ -201,7 +201,7 @@ def described(expert: Expert) -> list[str]:
     """Return sentences that say what an expert's network sees, and what its outputs mean."""
     sentences = []
     if expert.preprocessing is not None:
-        sentences.append(f"it sees each picture {expert.preprocessing.described(expert.input_size)}")
+        sentences.append(f"it takes each picture {expert.preprocessing.described(expert.input_size)}")
     if expert.outputs is not None:
         sentences.append(expert.outputs.described())
     return sentences

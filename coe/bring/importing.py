@@ -122,7 +122,7 @@ def bring_backbone(file: Path, expert: Expert, kind: Kind, wishes: Wishes) -> Br
     """
     check_file(file)
     if not isinstance(kind, ModuleKind):
-        raise ConfigError(f"a file of kind '{expert.kind}' cannot be taken apart; leave --as-backbone out")
+        raise ConfigError(f"a file of kind '{expert.kind}' has no separate head; leave --as-backbone out")
     with running("kind", expert.kind, f"imported from {file}"):
         foreign = kind.read(file)
         torch_file.check_tensors(str(file), foreign.state)

@@ -97,7 +97,7 @@ def prove(brought: Brought, kind: Kind, pictures: Sequence[Shown], least_right: 
 def _others(expert: Expert, kind: Kind) -> Iterator[_Statement]:
     """Yield the other usual normalisations and orders of colours, and of boxes apart the other layout."""
     seen = expert.preprocessing
-    assert seen is not None, "only what was stated is held against pictures"
+    assert seen is not None, "only statements are checked with pictures"
     values = {name: both for name, both in NORMALIZATIONS.items() if both != seen.normalization}
     values[""] = seen.normalization
     for channels, (name, (mean, std)) in product(("rgb", "bgr"), values.items()):
@@ -138,7 +138,9 @@ def _by_labels(
     labels = list(brought.expert.labels)
     counts = Counter(one.label for one in pictures)
     if kind.task == "classify" and len(counts) == 1:
-        return Proof(f"all pictures have the label '{pictures[0].label}', which tells nothing; show some of each label")
+        return Proof(
+            f"all pictures have the label '{pictures[0].label}', which proves nothing; give some of each label"
+        )
     truth = np.array([one.label for one in pictures])
     answers = [np.array([found.label for found in findings(brought, kind, one.expert, pictures)]) for one in statements]
     right = [int((said == truth).sum()) for said in answers]
@@ -148,7 +150,7 @@ def _by_labels(
     best = max(count for count, _ in tried)
     options = _few([named for count, named in tried if count == best])
     if not few and kind.task == "classify" and best >= right[0] + _BEATEN:
-        return Proof(f"{right[0]} of {len(pictures)} pictures are judged as labelled, and {best} with {options}")
+        return Proof(f"{right[0]} of {len(pictures)} pictures are judged as labelled, but {best} with {options}")
     if right[0] < least_right * len(pictures):
         return Proof(f"{right[0]} of {len(pictures)} pictures are judged as labelled (--right {least_right:g})")
     if few:
@@ -160,7 +162,7 @@ def _by_labels(
 def _open(statements: Sequence[_Statement], fits: Sequence[bool], shown: str) -> Proof:
     """Return what pictures that refute nothing leave open: the other statements that fit as well."""
     rivals = [one.options for one, is_fit in zip(statements, fits, strict=True) if is_fit and one.options]
-    return Proof(unproven=f"{UNPROVEN}: {shown} do not tell it from {', '.join(rivals)}" if rivals else "")
+    return Proof(unproven=f"{UNPROVEN}: {shown} do not distinguish it from {', '.join(rivals)}" if rivals else "")
 
 
 def _few(options: Sequence[str]) -> str:
@@ -182,7 +184,7 @@ def _by_boxes(brought: Brought, kind: Kind, statements: Sequence[_Statement], pi
     found = [_mean_best_iou(findings(brought, kind, one.expert, pictures), pictures) for one in statements]
     best = int(np.argmax(found))
     if found[best] >= found[0] + _WORSE_IOU:
-        overlaps = f"overlap with what it finds by {found[0]:.2f} (IoU), and by {found[best]:.2f}"
+        overlaps = f"overlap with the boxes found by {found[0]:.2f} (IoU), but by {found[best]:.2f}"
         return Proof(f"the true boxes {overlaps} with {statements[best].options}")
     if len(pictures) < _LEAST_REMEMBERED:
         return Proof(unproven=f"{UNPROVEN}: {_LEAST_REMEMBERED} pictures with boxes or more would refute it")
@@ -221,10 +223,12 @@ def _by_memory(
     apart = [_divergence(first, norm, kind, one.expert, chosen) for one in statements]
     best = int(np.argmin(apart))
     if apart[best] >= _ANOTHER_PART:
-        return Proof(unproven=f"{UNPROVEN}: the network remembers pictures of another part ({apart[best]:.2f} nats)")
+        return Proof(
+            unproven=f"{UNPROVEN}: the network was trained on pictures of other parts ({apart[best]:.2f} nats)"
+        )
     if apart[0] > _WORSE * apart[best]:
-        far = f"{apart[0]:.2f} nats from its own, and {apart[best]:.2f}"
-        return Proof(f"what its first batch norm remembers lies {far} with {statements[best].options}")
+        far = f"{apart[0]:.2f} nats from these pictures, but {apart[best]:.2f}"
+        return Proof(f"the statistics of its first batch norm are {far} with {statements[best].options}")
     return _open(statements, [one <= _WORSE * apart[0] for one in apart], "the network's memories")
 
 

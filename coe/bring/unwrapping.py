@@ -60,19 +60,19 @@ def unwrapped(
     if prefix:
         found = [start for start in found if start.rstrip("./") == prefix.rstrip("./")]
         if not found:
-            raise StoreError(f"{where}: there is no network of this kind under --prefix {prefix}")
+            raise StoreError(f"{where}: no network of this kind under --prefix {prefix}")
     if not found:
         return _as_it_is(state, layers)
     first, *others = found
     if any(not torch.equal(state[f"{first}{name}"], state[f"{other}{name}"]) for other in others for name in needed):
-        raise StoreError(f"{where}: holds {len(found)} networks that fit; say which with --prefix {_quoted(found)}")
+        raise StoreError(f"{where}: holds {len(found)} networks that fit; choose one with --prefix {_quoted(found)}")
     used = {f"{start}{name}" for start in found for name in wanted}
     rest = [name for name, value in state.items() if name not in used and value.is_floating_point() and value.dim()]
     outside = [name for name in rest if not name.startswith(first) or (not first and "/" in name)]
     if outside and not prefix and not drop_rest:
         raise StoreError(
-            f"{where}: beside its network it holds {list_few(outside)}; if the network computes nothing with these, "
-            f"say --prefix {first.rstrip('./') or '.'}, else {_TO_ONNX}"
+            f"{where}: beside its network it holds {list_few(outside)}; if the network does not use these, give "
+            f"--prefix {first.rstrip('./') or '.'}, else {_TO_ONNX}"
         )
     # What else lies inside of the network is refused by the kind, or known to it.
     inside = [] if drop_rest else [name for name in rest if name not in outside]
@@ -84,7 +84,7 @@ def unwrapped(
         own[""] = layers[root]
         above = [layer for name, layer in layers.items() if name != root and f"{first}/".startswith((f"{name}.", name))]
         if odd := [layer.name for layer in above if layer.name not in _AROUND]:
-            raise StoreError(f"{where}: other layers stand around its network ({list_few(odd)}); {_TO_ONNX}")
+            raise StoreError(f"{where}: its network has further layers ({list_few(odd)}); {_TO_ONNX}")
     remarks = (f"took the weights under '{first}'",) if first else ()
     return Unwrapped(taken, own, remarks)
 
@@ -141,7 +141,7 @@ def check_layers(layers: Mapping[str, Layer], module: torch.nn.Module, where: st
                     )
                 faults.append(f"'{name}' has {setting} = {layer.settings[setting]!r:.40}, not {value!r:.40}")
     if faults:
-        raise StoreError(f"{where}: its network computes something else: {list_few(faults, between='; ')}; {_TO_ONNX}")
+        raise StoreError(f"{where}: its network is a different one: {list_few(faults, between='; ')}; {_TO_ONNX}")
 
 
 def _plain(value: Any) -> Any:

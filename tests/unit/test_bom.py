@@ -359,7 +359,7 @@ def test_a_long_bom_costs_little_more_than_to_divide_its_lines(tmp_path: Path) -
 
 @pytest.mark.parametrize("cell", ["R1, R2 DNP", "R1,R2 (do not populate)"])
 def test_designators_with_a_word_for_parts_that_are_not_fitted_are_refused(cell: str) -> None:
-    with pytest.raises(ConfigError, match="line, and say it there"):
+    with pytest.raises(ConfigError, match="its own line, with a column DNP"):
         parse_bom(Path("x.csv"), f'Designator,Value\n"{cell}",10k\n'.encode())
 
 

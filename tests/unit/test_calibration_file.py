@@ -213,7 +213,7 @@ def test_a_finding_stays_without_entries_in_the_rules_and_its_margin_ends_where_
     said = finding(("joint", 0.9))
     assert adjusted(said, expert()) == said
     said = Finding("e", "fp32", "bridge", 0.9)
-    with pytest.raises(CoeError, match="gives no boxes, and the rules ignore boxes of it"):
+    with pytest.raises(CoeError, match="gives no boxes, so `ignore_under` has no effect"):
         adjusted(said, expert(bridge=0.6))
     assert adjusted(finding(("bridge", 0.58)), expert(bridge=0.6)).margin == pytest.approx(0.02)
     assert adjusted(finding(("bridge", 0.95), margin=0.1), expert(bridge=0.6)).margin == 0.1

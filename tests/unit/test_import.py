@@ -422,7 +422,7 @@ def test_what_is_whole_goes_in(tmp_path, imported, state):
         (("--labels", "ok"), "'fc.weight' is (2, 384)"),
         (("--kind", "resnet19"), "there is no kind"),
         (("--kind", "subprocess:Popen"), "--allow-kind subprocess"),
-        (("--kind", "yolov5n"), "otherwise"),
+        (("--kind", "yolov5n"), "contradict"),
         (("--kind", ""), "there is no kind"),
     ],
     ids=lambda value: f"{value!r:.40}",

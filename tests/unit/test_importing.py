@@ -280,7 +280,7 @@ def test_what_nobody_says_is_asked_at_once_and_model_yaml_answers(run, tmp_path)
     assert run("import", "b/lamp", tmp_path / "lamp.onnx", "--no-prepare").status == 0
     assert Store(tmp_path / "store").manifest("b/lamp").labels == ("no", "on")
     for more, word in (
-        ("normalize: imagenet", "otherwise"),
+        ("normalize: imagenet", "contradict"),
         ("size: 3", "'size'"),
         ("labels: [bright, dark]", "labels"),
         ("kind:", "kind"),

@@ -470,7 +470,7 @@ GENERIC = "refdes,x,y,rotation,side\n"
         (GENERIC + "R1,1,2,0,top,more\n", "pnp.csv:2: this line does not have the 5 cells of the header"),
         (GENERIC.replace(",", " ") + "R1 1 2 0\n", "pnp.csv:2: this line does not have the 5 cells of the header"),
         ("x,refdes,x,y,rotation,side\n1,R1,1,2,0,top\n", "pnp.csv:1: the column 'x' occurs twice; remove one"),
-        (GENERIC + "R1,99999,2,0,top\n", "R1: x is 100 m away; are the units right"),
+        (GENERIC + "R1,99999,2,0,top\n", "R1: x is 100 m from the origin; are the units right"),
         ("units: mil\n" + GENERIC + "R1,1,2,0,top\n", "pnp.csv:1: the file states 'mil'"),
         ("refdes,x(mil),y(mil),rotation,side\nR1,1,2,0,top\n", "pnp.csv:1: the file states 'mil'"),
         (
@@ -493,7 +493,7 @@ def test_what_is_no_text_is_refused(tmp_path):
         read_placements(tmp_path / "none.csv", "mm")
     for picture in (b"\x89PNG\xff\x00", bytes(range(1, 256))):
         (tmp_path / "picture.csv").write_bytes(picture)
-        with pytest.raises(ConfigError, match="is not a text"):
+        with pytest.raises(ConfigError, match="is not text"):
             read_placements(tmp_path / "picture.csv", "mm")
 
 

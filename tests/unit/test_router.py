@@ -92,7 +92,7 @@ def test_what_no_rule_and_no_component_covers_is_refused_by_name():
         Router({}).first("")
     rules = board(f"  a: {E}", "  R1: {inspect: a}")
     root = rules.router.first("R1")
-    with pytest.raises(RulesError, match="expert 'a' said 'odd', which no rule covers"):
+    with pytest.raises(RulesError, match="expert 'a' gave 'odd', which no rule covers"):
         rules.router.next(root, Finding("a", "fp32", "odd", 0.0))
     assert worst([Verdict.OK, Verdict.NG, Verdict.REVIEW]) is Verdict.NG
     assert worst([Verdict.OK, Verdict.REVIEW]) is Verdict.REVIEW

@@ -42,7 +42,7 @@ def read_outline(path: Path) -> tuple[Rectangle, Mapping[str, PackageSize]]:
     with numbers_in(path, "its edge"):
         edge = _around(_kicad(drawn) if drawn else _gerber(path, text))
     if edge is None:
-        raise ConfigError(f"{path}: it draws no edge of a board; give the layer Edge.Cuts, or the profile")
+        raise ConfigError(f"{path}: no board edge in it; give the layer Edge.Cuts, or the profile")
     return edge, drawn_sizes(path, drawn)
 
 
@@ -72,7 +72,7 @@ def _gerber(path: Path, text: str) -> Iterator[tuple[float, float]]:
     form = re.search(r"%FSLAX\d(\d)Y\d(\d)\*%", text)
     unit = re.search(r"%MO(MM|IN)\*%", text)
     if form is None or unit is None:
-        raise ConfigError(f"{path}: is neither a Gerber file (no %FSLA and %MO) nor a .kicad_pcb")
+        raise ConfigError(f"{path}: neither a Gerber file (no %FSLA and %MO) nor a .kicad_pcb")
     scale = (25.4 if unit[1] == "IN" else 1.0) / 10 ** int(form[1])
     x = y = 0.0
     mode = "1"

@@ -183,8 +183,8 @@ _MOST_NAMED = 6
 _UM_PER_PIXEL = 20.0
 _STRAIGHT = CameraSpec()
 _HELD = (
-    f"held: true  # {TODO}: does a fixture hold each board in this place, the same way round? No mark tells; look at "
-    "all overlays"
+    f"held: true  # {TODO}: does a fixture hold each board in this place, the same way round? No mark proves it; look "
+    "at all overlays"
 )
 
 
@@ -256,7 +256,7 @@ class RecipeDraft:
         if (mark := self.landmark) is not None:
             lines.append(
                 f"landmark: {{at: {_pair((mark.x_mm, mark.y_mm))}, diameter: {mark.diameter_mm:g}, look: {mark.look}}}"
-                f"  # {mark.name}: it tells how the board lies where fiducials lie alike"
+                f"  # {mark.name}: it shows how the board lies where fiducials coincide"
             )
         if plan.panel is not None:
             lines += [f"panel: {{refdes: {_flow(plan.panel)}}}  # how parts are named on the panel's boards"]
@@ -335,7 +335,7 @@ def _sizes(plan: BoardPlan) -> list[str]:
         elif not part.source:
             what = part.package or "a part without a package"
             guess = f"{part.size_mm[0]:g} x {part.size_mm[1]:g} mm is a guess"
-            said = f"{TODO}: the size of {what}; {guess} ({said}); said in {LIBRARY}, the next board knows it"
+            said = f"{TODO}: the size of {what}; {guess} ({said}); in {LIBRARY} it applies to all boards"
         lines.append(f"  {part.name}: {{size: {_pair(part.size_mm)}}}  # {said}")
     return lines
 

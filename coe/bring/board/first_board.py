@@ -97,7 +97,7 @@ MOST_PICTURES = 5
 """So many pictures of boards are looked at."""
 _LEAST_APART_PX = 20.0
 _TURNED_OVER = (
-    "its parts lie as in a mirror: does it show the other side, or does x or y of the placement file grow the other "
+    "its parts are mirrored: does it show the other side, or does x or y of the placement file grow the other "
     "way (--bottom-x, --answers)?"
 )
 _UNSEEN = (
@@ -118,7 +118,7 @@ def marks_of(shown: Mapping[str, Sequence[float]], plan: BoardPlan) -> dict[tupl
         raise ConfigError(f"the board has no mark and no part '{strange[0]}'{did_you_mean(strange[0], known)}")
     seen = {known[name]: (float(x), float(y)) for name, (x, y) in shown.items()}
     if len(seen) == 1:
-        raise ConfigError("one point tells no turn; give two, far from each other, or four")
+        raise ConfigError("one point does not give the rotation; give two, far from each other, or four")
     if len(seen) > 1 and min(dist(*pair) for pair in combinations(seen.values(), 2)) < _LEAST_APART_PX:
         raise ConfigError(f"two points lie within {_LEAST_APART_PX:g} pixels; give points that are far apart")
     return seen
@@ -148,7 +148,7 @@ def unusable(found: dict[Path, FoundBoard]) -> str:
     if lie_alike(list(found.values())):
         return ""
     turns = ", ".join(f"{picture.name} by {board.match.fit.turn_deg:.0f}" for picture, board in found.items())
-    return f"the boards seem to lie turned otherwise, in degrees: {turns}"
+    return f"the boards seem to be rotated differently, in degrees: {turns}"
 
 
 class BoardOverlay(NamedTuple):
@@ -240,7 +240,7 @@ class Making:
         found, notes = self._found(pictures, self._layout(draft))
         why = unusable(found)
         if why:
-            text = draft.text(todo=f"{TODO}: {why}; say how many micrometres a pixel is on it")
+            text = draft.text(todo=f"{TODO}: {why}; state how many micrometres a pixel is on it")
             return FirstBoard({**files, self._recipe: text.encode()}, tuple(notes), ())
         measured, more = self._measured(draft, found)
         is_sure = not any(board.doubt for board in found.values())
@@ -310,7 +310,7 @@ class Making:
             if len(blind_to(self._layout(tried))) < len(ways):
                 measured, ways = tried, blind_to(self._layout(tried))
         notes = [
-            f"{len(found)} pictures: {camera.um_per_pixel:.2f} um a pixel, turned by {camera.camera.turn:g} degrees"
+            f"{len(found)} pictures: {camera.um_per_pixel:.2f} um a pixel, rotated by {camera.camera.turn:g} degrees"
         ]
         if self.held and camera.spread_mm > _STILL_MM:
             notes.append(
@@ -318,7 +318,7 @@ class Making:
                 "are cut where the mean is"
             )
         if camera.keystones_differ:
-            notes.append("the camera looked from several places: fix it for pictures that are inspected")
+            notes.append("the camera was not always in the same place: fix it for pictures that are inspected")
         return measured, notes
 
     def _next(self, images: Path) -> tuple[tuple[str, ...], ...]:

@@ -297,9 +297,9 @@ def find_board(pixels: DecodedImage, drawing: BoardDrawing, marks: Sequence[Mark
     ]
     if not rivals:
         is_sure = marks or best.agreement >= _SURE_AGREEMENT
-        return best if is_sure else replace(best, doubt="little in it lies as the parts do: is it this board at all?")
+        return best if is_sure else replace(best, doubt="little in it is where the parts are: is it this board at all?")
     turn = _turned(rivals[0], best)
-    return replace(best, doubt=f"it fits nearly as well turned by {turn:.0f} degrees: look at the overlay")
+    return replace(best, doubt=f"it fits nearly as well rotated by {turn:.0f} degrees: look at the overlay")
 
 
 def is_turned_over(
@@ -325,7 +325,7 @@ def map_through(points: Numbers, pixels: Numbers, about: tuple[float, float]) ->
     fit = projective(points, pixels, about) if len(points) > 3 else replace(fitted(points, pixels), about=about)
     if not np.isfinite(fit.matrix).all() or np.linalg.det(fit.linear) >= 0:
         raise ConfigError(
-            "the board would lie mirrored: two points are mixed up, or x or y of the placement file grows the other way"
+            "the board would be mirrored: two points are mixed up, or x or y of the placement file grows the other way"
         )
     return fit
 

@@ -20,7 +20,7 @@ from coe.helpers.strict_model import Name, StrictModel, of_yaml, validated
 
 NAME = "answers.yaml"
 """What the file is called; it lies beside `parts.csv`."""
-_HEAD = "# What a person said of the placement file; coe-board parts reads it for each new export.\n"
+_HEAD = "# Answers about the placement file; coe-board parts reads them for each new export.\n"
 Shift = Annotated[float, Field(ge=-10_000, le=10_000, allow_inf_nan=False)]
 FieldName = Literal["refdes", "x", "y", "rotation", "side", "value", "package", "component", "fitted", "left_out"]
 BomField = Literal["refdes", "value", "package", "fitted", "left_out"]
@@ -136,8 +136,8 @@ class Answers(StrictModel):
             before = looks.setdefault(tuple(word and look(word) for word in entry.words), entry)
             if before.words != entry.words and before.component != entry.component:
                 raise ValueError(
-                    f"{before.words!a} ({before.component}) and {entry.words!a} ({entry.component}) look the same; "
-                    "take one of the two entries out"
+                    f"{before.words!a} ({before.component}) and {entry.words!a} ({entry.component}) match the same "
+                    "parts; remove one of the two entries"
                 )
         return self
 

@@ -36,7 +36,8 @@ _NOT_READ = {
     rb"\A\s*\((kicad_pcb|module|footprint|kicad_sch)\b": "a file of KiCad",
     rb"\APCBNEW-BOARD": "a board of KiCad before version 4 (a later KiCad saves it as .kicad_pcb)",
     rb"\A\x10[\x00\x80]": "a board of Eagle before version 6 (a later Eagle, or Fusion, saves it as XML)",
-    rb"\A.[\x00-\x20]\x14\x00[\x01-\x09]\x00\x00\x00": "a board of Allegro (Export > Placement writes its list)",
+    rb"\A.[\x00-\x20]\x14\x00[\x01-\x09]\x00\x00\x00": "a board of Allegro (Export > Placement writes its placement "
+    "list)",
     rb"^\$(BeginDESCRIPTION|MODULE)\b": "a report of KiCad",
     rb"\A\.HEADER\b": "an IDF file",
     rb"urn:schemas-microsoft-com:office:spreadsheet": "a spreadsheet as XML",
@@ -62,5 +63,5 @@ def read_board_file(path: Path, raw: bytes, wanted: str) -> Table | None:
         return converter(path, raw)
     for mark, what in _NOT_READ.items():
         if re.search(mark, raw[:4096], re.MULTILINE | re.IGNORECASE | re.DOTALL):
-            raise ConfigError(f"{path}: it is {what}, which is not read; export {wanted} of the board as CSV")
+            raise ConfigError(f"{path}: {what}, which is not supported; export {wanted} of the board as CSV")
     return None

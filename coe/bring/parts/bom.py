@@ -25,8 +25,8 @@ from coe.placement.panel_split import on_boards
 
 _LIKE_A_NAME = re.compile(r"[^\W\d_]+(?:[_-]?\d|_\w)")  # As R1, Con-12 and U_MAIN
 _LABEL = re.compile(r":\s|\uff1a")
-_SAYS_SO = "says that a part is not fitted; give that part a line, and say it there in a column DNP"
-_WHICH_COLUMN = "say which column names the parts, --bom-columns refdes=NAME"
+_SAYS_SO = "says that a part is not fitted; give that part its own line, with a column DNP"
+_WHICH_COLUMN = "give the column of the designators, --bom-columns refdes=NAME"
 _IN_QUOTES = re.compile(r'\s*"(?:[^"]|"")*"(?:\s*[,;\t|!]\s*"(?:[^"]|"")*")*\s*')
 """A row each of whose cells is in quotes."""
 _MOST_TOLD, _MOST_SIGNS = 3, 40
@@ -166,12 +166,12 @@ def _parts(path: Path, rows: Sequence[Row], header: PlacementHeader) -> Bom:
         repeats = listed.casefold() == names[columns["refdes"]].casefold()
         if repeats or _is_note(filled, listed, usual if part.is_fitted else 0):
             if says_so(text) and not re.search(r"=|:\s*\d+$|\bmark", text):  # else it is a legend, or a total
-                heading = f"{number}: '{text}' heads parts that are not fitted"
+                heading = f"{number}: '{text}' is a heading of parts that are not fitted"
             passed.append(f"line {number}: '{visible(text[:_MOST_SIGNS])}'")
             continue
         named = [listed] if is_date(listed) else designators(listed)
         if heading and named:
-            raise ConfigError(f"{path}:{heading}; say it in a column DNP of each of their lines")
+            raise ConfigError(f"{path}:{heading}; mark each of their lines in a column DNP")
         if says_so(listed) and any(map(str.isdigit, listed)):
             faults.setdefault(_SAYS_SO, {})[number] = listed
         # Lines are compared by their own words: a value may be that of another column.
@@ -189,12 +189,12 @@ def _parts(path: Path, rows: Sequence[Row], header: PlacementHeader) -> Bom:
         raise fault(path, [*wrong], f"'{next(iter(wrong.values()))}' {what}")
     if differing:  # Wire, or Label, may stand in several lines: it is no designator
         few = list_few(f"'{visible(name)}' (lines {', '.join(map(str, lines))})" for name, lines in differing.items())
-        raise ConfigError(f"{path}: lines say different things of one part; correct them: {few}")
+        raise ConfigError(f"{path}: lines contradict each other about one part; correct them: {few}")
     if not bom:
-        raise ConfigError(f"{path}: there is no part under the header of the BOM; export it again, or {_WHICH_COLUMN}")
+        raise ConfigError(f"{path}: there is no part below the header of the BOM; export it again, or {_WHICH_COLUMN}")
     bom.asked = asked
     few = list_few(passed, _MOST_TOLD, "; ")
-    bom.notes = (*([f"passed over, as they name no part: {few}"] if passed else ()), *fitting.notes)
+    bom.notes = (*([f"lines skipped, because they name no part: {few}"] if passed else ()), *fitting.notes)
     return bom
 
 

@@ -87,7 +87,7 @@ def only_board(
         what = f"several boards ({list_few(map(visible, boards))})" if boards else "no components"
         raise ConfigError(f"{path}: this {noun} has {what}; export it for the assembly of one board")
     few = list_few(map(visible, sorted(panels)))
-    return boards[0], (f"the places are those of one board, which the panel {few} repeats",) if few else ()
+    return boards[0], (f"the places are those of one board, repeated by the panel {few}",) if few else ()
 
 
 # Archives and XML, within bounds
@@ -161,11 +161,11 @@ def elements(path: Path, raw: bytes, noun: str) -> Iterator[xml.Element]:
     Raises ConfigError, which calls the file `noun`, if it cannot be read.
     """
     if b"<!ENTITY" in raw or re.search(rb"<!DOCTYPE[^>]*\[", raw):
-        raise ConfigError(f"{path}: a document type has no place in {noun}; export it again")
+        raise ConfigError(f"{path}: {noun} must not have a document type (DOCTYPE); export it again")
     if raw.count(b"<") > _MOST_TAGS:
-        raise ConfigError(f"{path}: it has more than {_MOST_TAGS:,} tags; export {noun} with less in it")
+        raise ConfigError(f"{path}: it has more than {_MOST_TAGS:,} tags; export {noun} with less content")
     try:
         for _, element in xml.iterparse(BytesIO(raw)):
             yield element
     except (xml.ParseError, ValueError, LookupError) as error:
-        raise ConfigError(f"{path}: is not XML that can be read ({error}); export it again") from None
+        raise ConfigError(f"{path}: not readable as XML ({error}); export it again") from None

@@ -36,7 +36,7 @@ def read_file(path: Path, answers: Answers = AS_IT_IS, bom: Bom | None = None) -
     fitted, and a `bom` that is joined later, too.
     """
     if (path / "steps").is_dir():
-        raise ConfigError(f"{path}: it is a folder of ODB++; pack it as a .zip, and give that")
+        raise ConfigError(f"{path}: this is an ODB++ folder; pack it as a .zip, and give that")
     return parse_file(path, text_table.content(path, "the placement file"), answers, bom)
 
 
@@ -112,7 +112,7 @@ class Converted:
         """Return `parts.csv`, whose first line says what it is `made_of`; raises ConfigError if it has no part."""
         if not self.parts:
             raise ConfigError(
-                "all parts lie on the bottom side: say how the file describes it with --bottom-x and --bottom-angle"
+                "all parts are on the bottom side: state how the file describes it with --bottom-x and --bottom-angle"
             )
         rows: list[Sequence[str]] = [COLUMNS]
         for part in self.parts:
@@ -135,16 +135,16 @@ def convert(path: Path, bom: Path | None, answers: Answers, known: Sequence[str]
     if bom and listed is not None and joined is not None:
         if len(joined.only_placed) == len(file.placements):
             raise ConfigError(
-                f"{bom}: none of its parts ({list_few(listed)}) is in {path.name}; say which column names them, "
-                "--bom-columns refdes=NAME, or leave the BOM out"
+                f"{bom}: none of its parts ({list_few(listed)}) is in {path.name}; give the column of the "
+                "designators, --bom-columns refdes=NAME, or leave the BOM out"
             )
         notes += [listed.read_as, *(f"{bom.name}: {note}" for note in joined.notes)]
     places = [_from_top(place, answers) for place in (file.placements if joined is None else joined.placements)]
     below = [place.refdes for place in places if place.side is Side.BOTTOM]
     if below and answers.bottom is None:
         notes.append(
-            f"{len(below)} parts of the bottom side are left out ({list_few(below)}): say how the file describes "
-            "them with --bottom-x and --bottom-angle, if they are inspected"
+            f"{len(below)} parts of the bottom side are left out ({list_few(below)}): if they are inspected, state "
+            "how the file describes them with --bottom-x and --bottom-angle"
         )
     if nameless := [str(place.line) for place in places if not place.refdes]:
         notes.append(f"{len(nameless)} places without a designator are left out (line {list_few(nameless)})")
@@ -180,7 +180,7 @@ def list_of(path: Path, answers: Answers) -> tuple[str, tuple[str, ...]]:
     names = Names(answers, fitted)
     rows = [(part.refdes, name) for part in fitted if (name := names.component(part))]
     if not rows:
-        raise ConfigError(f"{path}: it lists no part that is inspected")
+        raise ConfigError(f"{path}: no part in it is inspected; see not_inspected in answers.yaml, and fitted parts")
     return _table((("refdes", "component"), *rows)), (bom.read_as, *bom.notes)
 
 
@@ -240,7 +240,7 @@ class FormerRecipe:
         known = self.components
         if strange := [part.refdes for part in made.parts if part.component and part.component not in known]:
             raise ConfigError(
-                f"{list_few(strange)}: parts that are no component of the recipe; name them under placed_as or "
+                f"{list_few(strange)}: these parts are not components of the recipe; name them under placed_as or "
                 "not_inspected before it is converted"
             )
 
@@ -259,7 +259,7 @@ def former_recipe(path: Path, raw: bytes, more: Answers = AS_IT_IS) -> FormerRec
     if answers.bottom is not None and answers.bottom.x is BottomX.BOTTOM:
         raise ConfigError(
             f"{path}: it counts x from the bottom side, and parts.csv as seen from the top: make the recipe again with "
-            "coe-board new, or turn the sign of each x in it, and take placement_file, placed_as and not_inspected out"
+            "coe-board new, or change the sign of each x in it, and remove placement_file, placed_as and not_inspected"
         )
     components = data.get("components")
     root = yaml.compose(text, Loader=yaml.SafeLoader)

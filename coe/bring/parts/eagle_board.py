@@ -50,7 +50,7 @@ def board_table(path: Path, raw: bytes) -> Table:
                 any(one.get("populate") == "no" for one in (element, *variants)),
             )
         )
-    return table_of(parts, left_unread(without, "as they have neither a pad nor a hole"))
+    return table_of(parts, left_unread(without, "because they have neither a pad nor a hole"))
 
 
 def _middle(package: xml.Element) -> complex:

@@ -56,7 +56,9 @@ def board_table(path: Path, raw: bytes) -> Table:
         is_out = "dnp" in attributes or fields.get("dnp") == ""  # a property of KiCad 7 says so by its name alone
         turn_deg = turn[0] if turn else 0.0
         parts.append(CadPart(refdes, value, package, at, turn_deg, side, fields.items(), is_out, number))
-    return replace(table_of(parts, left_unread(without, "as KiCad has them in no placement file")), drawn=lists)
+    return replace(
+        table_of(parts, left_unread(without, "because KiCad leaves them out of placement files")), drawn=lists
+    )
 
 
 def _fields(node: Node) -> dict[str, str]:

@@ -66,8 +66,8 @@ def has_decimal_commas(path: Path, numbers: Sequence[str], form: Answers, unit: 
     is_sure = any(re.match(r"[+-]?(?:0|\d{4,}),", number) for number in commas)  # thousands stand by three
     if unit is not Units.MM and not is_sure and all(re.search(r",\d{3}(?!\s*mm)\D*$", number) for number in commas):
         raise ConfigError(
-            f"{path}: '{commas[0]}' may be a decimal or thousands; export it with decimal points, or say "
-            "`decimal: comma` in answers.yaml"
+            f"{path}: '{commas[0]}' may have a decimal comma or separate thousands; export it with decimal "
+            "points, or write `decimal: comma` in answers.yaml"
         )
     return True
 
@@ -209,22 +209,22 @@ class PlacementSides:
         if len(told) == 1:
             return told.pop()
         known = ", ".join([*filter(None, sides)][:_MOST_TOLD])
-        own = f'; say which side it is, `sides: {{"{word}": top}}`, in answers.yaml'
+        own = f'; state which side it is, `sides: {{"{word}": top}}`, in answers.yaml'
         own = "" if sides is vocabulary.MIRRORS else own
         raise fault(self._path, [number], f"{cells['refdes']}: '{word}' is not a side; known: {known} ...{own}")
 
     def _by_name(self, header: PlacementHeader) -> Side:
         """Return the side that the name of the file tells, as board.mnt or board-bottom.csv; raises ConfigError."""
         if other := next((name for name in header.unused if _LIKE_A_SIDE.search(name)), None):
-            what = f"the column '{other}' may give the sides; call it Side, or remove it"
+            what = f"the column '{other}' may give the sides; rename it to Side, or remove it"
             raise fault(self._path, [header.number], what)
         told = self._told()
         if len(told) == 1:
             return told.pop()
         known = ", ".join(f"{ending} ({side})" for ending, side in vocabulary.ENDINGS.items())
         raise ConfigError(
-            f"{self._path}: no column tells the side of a part, and so the name of the file must: let it end with "
-            f"{known}, or have -top or -bottom in it; or say `side: top` in answers.yaml"
+            f"{self._path}: no column gives the side of a part; end the file name in {known}, put -top or -bottom "
+            f"into it, or write `side: top` in answers.yaml"
         )
 
     def other_words(self) -> set[str]:
@@ -269,26 +269,28 @@ def expect_degrees(path: Path, form: Answers, column: str, turns: Mapping[int, t
     """Raise ConfigError for angles, by line, that are parts of a degree, radians or quarter turns, unless said."""
     values = {number: turn.value for number, (_, turn) in turns.items()}
     turned = [number for number, value in values.items() if value]
-    is_said, says_so = form.angles is not None, "say `angles: degrees` in answers.yaml"
+    is_said, says_so = form.angles is not None, "write `angles: degrees` in answers.yaml"
     over = [number for number in turned if abs(values[number]) > 360]
     # Some few parts may be turned several times.
     are_wide = 2 * sum(abs(value) > _WIDEST for value in values.values()) > len(turned)
     if are_wide or (not is_said and turned and turned == over):
-        what = f"the rotation is {values[over[0]]:g}, as in parts of a degree; export it in degrees"
+        what = f"the rotation is {values[over[0]]:g}, probably in fractions of a degree; export it in degrees"
         raise fault(path, over, f"{what}{'' if are_wide else f', or {says_so}'}")
     eighths = [values[number] / math.radians(45) for number in turned]
     like = [round(one) for one in eighths if round(one) and abs(one - round(one)) < _NEARLY]
     within = max(map(abs, eighths), default=9) < 8 + _NEARLY  # some may be odd, as 30 degrees
     if not is_said and within and 2 * len(like) > len(eighths) and any(one % 2 == 0 for one in like):
-        what = f"the rotation is {values[turned[0]]:g}, as in radians; export it in degrees"
+        what = f"the rotation is {values[turned[0]]:g}, probably in radians; export it in degrees"
         raise fault(path, turned, f"{what}, or {says_so}")
     far = [number for number in turned if abs(values[number]) > max(_QUARTERS)]
     if form.angles == "quarters" and far:
-        what = f"the rotation is {values[far[0]]:g}: no quarter turn; take `angles: quarters` out"
+        what = f"the rotation is {values[far[0]]:g}: not a number of quarter turns; remove `angles: quarters`"
         raise fault(path, far, what)
     # KiCad writes 1.00; one part alone may be turned by so few degrees.
     finely = len(turned) == 1 and any(re.search(r"[.,]\d\d", text) for text, _ in turns.values())
     has_unit = re.search(r"deg|[\u00b0\u00ba]", column, re.IGNORECASE) or any(turn.unit for _, turn in turns.values())
     if not (is_said or finely or has_unit) and turned and {*values.values()} <= _QUARTERS:
-        what = "no rotation is more than 3, as in quarter turns; export them in degrees, or say `angles: quarters`"
+        what = (
+            "no rotation is above 3, so they may be quarter turns; export them in degrees, or write `angles: quarters`"
+        )
         raise fault(path, turned[:1], f"{what} (or `angles: degrees`, if they are) in answers.yaml")

@@ -85,10 +85,10 @@ def board_table(path: Path, raw: bytes) -> Table:
             parts.append(one)
             unproven += [] if is_proven else [part.name]
     inside = [part.name for part in step.parts if part.layer not in _SIDES]
-    notes += told + left_unread(inside, "as they lie on no outer side of the board")
+    notes += told + left_unread(inside, "because they are on no outer side of the board")
     if unproven:
         few = list_few(map(visible, unproven))
-        notes += (f"parts have no package, or pins that lie elsewhere than their angles say ({few}); look at them",)
+        notes += (f"parts have no package, or pins that contradict their angles ({few}); look at them",)
     return table_of(parts, notes)
 
 
@@ -97,7 +97,8 @@ def _steps(path: Path, files: Mapping[str, bytes]) -> tuple[dict[str, _Step], tu
     found = {name: match for name in files if (match := _FILE.fullmatch(name))}
     if packed := next((name for name, match in found.items() if match["packed"]), ""):
         raise ConfigError(
-            f"{path}: {visible(packed)} in it is compressed, which is not read; export without compression, or unpack "
+            f"{path}: {visible(packed)} in it is compressed, which is not supported; export without "
+            "compression, or unpack "
             "it (7-Zip) and pack the folder as a .zip"
         )
     noun, needed = f"the {_NOUN}", {name: _CONNECTIONS.sub(b"", files[name]) for name in found}

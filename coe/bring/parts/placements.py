@@ -71,7 +71,7 @@ def parse(path: Path, raw: bytes, form: Answers) -> PlacementFile:
     file = replace(reader.file(table), drawn=table.drawn)
     if not file.placements:
         out = len(file.not_placed)
-        raise ConfigError(f"{path}: the file leaves out each of its {out} parts; correct what it says of them")
+        raise ConfigError(f"{path}: the file marks all of its {out} parts as left out; correct its marks")
     # Parts that lie nearer to each other than any can are of a file whose mm are read as um, or without places.
     places = {(place.x_mm, place.y_mm) for place in file.placements}
     extent = max(max(along) - min(along) for along in zip(*places, strict=True))
@@ -144,7 +144,7 @@ class _PlacementReader:
             names,
             tuple(name for name in header.unused if name not in names.values()),
             tuple(name for number, name in names_of.items() if number in fitting.left_out),
-            (*table.notes, *([f"passed over, as they name no part: {few}"] if notes else ()), *fitting.notes),
+            (*table.notes, *([f"lines skipped, because they name no part: {few}"] if notes else ()), *fitting.notes),
             frozenset(names_of[number] for number in fitting.said),
             {names_of[number]: question for number, question in fitting.asked.items()},
         )
@@ -156,13 +156,15 @@ class _PlacementReader:
             found = without_header(self._form.order or WITHOUT_HEADER, lines)
         if found is None:
             if near := find_header(lines, self._columns, [name for name in self._needs if name != "rotation"]):
-                what = "no column tells the rotation of a part; name it Rotation, or say `rotation: 0`, if no part is "
+                what = (
+                    "no column gives the rotation of a part; name it Rotation, or write `rotation: 0`, if no part is "
+                )
                 raise fault(self._path, [near.number], f"{what}turned, in answers.yaml")
             names = ", ".join(self._columns[name][0] for name in vocabulary.NEEDS)
             raise ConfigError(
-                f"{self._path}: no line is the header of a placement file (columns {names}); name its columns so, or "
-                "say which they are, --columns refdes=NAME,x=NAME,y=NAME, or of a file without names, in their order, "
-                f"--columns {','.join(WITHOUT_HEADER)}"
+                f"{self._path}: no line is the header of a placement file (columns {names}); rename its columns, or "
+                "map them, --columns refdes=NAME,x=NAME,y=NAME; for a file without a header, list them in "
+                f"order, --columns {','.join(WITHOUT_HEADER)}"
             )
         # X (mil) and X (mm) are one place in two units.
         bare = [one_word(name) for name in found.names]
@@ -188,9 +190,9 @@ class _PlacementReader:
             if row.number > placed[-1].number:
                 continue  # it heads nothing
             if {*re.findall(r"[^\W\d_]{3,}", row.text.casefold()), text.casefold()} & sides:
-                what = "may say the side of parts; say it in a column Side"
+                what = "may give the side of the parts below it; give it in a column Side"
             elif says_so(row.text) and "=" not in row.text:
-                what = "may head parts that are not fitted; say it in a column DNP"
+                what = "may be a heading of parts that are not fitted; mark them in a column DNP"
             else:
                 continue
             raise fault(self._path, [row.number], f"'{text}' {what} of each of their lines")
@@ -209,7 +211,7 @@ class _PlacementReader:
     def _expect_cells(self, parts: Sequence[Row], header: PlacementHeader) -> None:
         """Raise ConfigError that names the lines that cannot be divided into the columns, or lack a needed cell."""
         if wrong := [row.number for row in parts if not row.cells]:
-            way = "put a cell with separators or spaces in quotes, or take a line out that is no part"
+            way = "put cells with separators or spaces in quotes, or remove the line if it is not a part"
             what = f"this line does not have the {len(header.names)} cells of the header"
             if not header.number:
                 what = f"there is no header, and this line is not {', '.join(header.names)}"
@@ -224,7 +226,7 @@ class _PlacementReader:
         x_mm, y_mm = (self._number(row, axis).value * units.mm for axis in ("x", "y"))
         for axis, length in (("x", x_mm), ("y", y_mm)):
             if abs(length) > FARTHEST_MM:
-                what = f"{cells['refdes']}: {axis} is {length / 1000:.3g} m away; are the units right?"
+                what = f"{cells['refdes']}: {axis} is {length / 1000:.3g} m from the origin; are the units right?"
                 raise fault(self._path, [row.number], what)
         rotation = (
             self._number(row, "rotation") if "rotation" in cells else measures.CellNumber(form.rotation or 0.0, "")

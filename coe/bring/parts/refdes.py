@@ -47,9 +47,9 @@ def is_date(refdes: str) -> bool:
 def fault_of(refdes: str) -> str:
     """Return what is wrong with a designator, behind its name, and the way out; "" if nothing is."""
     if is_date(refdes):
-        return "is a date or a number, as a spreadsheet makes of a designator; write the designator as text"
+        return "is a date or a number, probably changed by a spreadsheet; format the designator as text"
     if _REMARK.match(refdes):
-        return "begins as a remark does; take the line out, or this sign"
+        return "begins like a comment; remove the line, or this sign"
     return "names several parts; give each part a line" if _SEVERAL.search(refdes) else ""
 
 
@@ -83,7 +83,7 @@ def expect_designators(path: Path, parts: Sequence[Row], header: PlacementHeader
         within = all(cell in refdes for cell, refdes in zip(cells, designators, strict=True))  # as R1 in Board_1-R1
         if all(map(USUAL.fullmatch, cells)) and len({*cells}) == len(cells) > 1 and not within:
             what = f"designators may be in the column '{header.names[index]}' rather than '{header.names[taken]}'"
-            raise fault(path, [header.number], f"{what}; say which, `columns: {{refdes: ...}}`, in answers.yaml")
+            raise fault(path, [header.number], f"{what}; state which, `columns: {{refdes: ...}}`, in answers.yaml")
 
 
 def designators(text: str) -> list[str]:

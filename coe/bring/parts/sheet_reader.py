@@ -63,7 +63,7 @@ def sheets_of(raw: bytes) -> list[Sheet]:
                 rows[row] = texts
                 count, signs = count + len(texts), signs + sum(map(len, texts.values()))
                 if count > MOST_CELLS or signs > MOST_SIGNS:
-                    raise ValueError(f"it has more than {MOST_CELLS:,} cells, or {MOST_SIGNS:,} signs in them")
+                    raise ValueError(f"it has more than {MOST_CELLS:,} cells, or {MOST_SIGNS:,} characters in them")
         columns = sorted({at for texts in rows.values() for at in texts})
         if len(rows) * len(columns) > 4 * MOST_CELLS:
             raise ValueError(f"its table has {len(rows):,} rows and {len(columns):,} columns")

@@ -93,12 +93,12 @@ def parse(path: Path, raw: bytes, noun: str, fallback: str) -> list[TextLine]:
             text = _DECLARED.sub(r"\1", raw.decode(encoding), count=1)
             break
     else:
-        raise ConfigError(f"{noun} {path} is not a text in UTF-8; save it as one")
+        raise ConfigError(f"{noun} {path} is not UTF-8 text; save it as UTF-8")
     text = _NO_WIDTH.sub("", composed(text))  # names meet, however their accented letters are written
     if text.count("\0") <= _MOST_ZEROS * len(text) and not _LOST.search(text):
         text = text.replace("\0", " ")
     if "\0" in text or len(_CONTROLS.findall(text)) > _MOST_ZEROS * len(text):
-        raise ConfigError(f"{noun} {path} is not a text; export it again as text or CSV")
+        raise ConfigError(f"{noun} {path} is not text; export it again as text or CSV")
     lines = [TextLine(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if long := [line for line in lines if len(line.text) > _LONGEST_LINE]:
         what = f"a line of {len(long[0].text):,} characters; this is not a {noun.removeprefix('the ')}"
@@ -120,7 +120,7 @@ _XLSX, _ODS = b"[Content_Types].xml", b"opendocument.spreadsheet"
 _IN_OLE = ("Workbook", "Book", "EncryptedPackage")
 _TOO_MUCH = (
     f"it is damaged, or takes more than {sheet_reader.MOST_MEMORY >> 20} MiB of memory or {sheet_reader.MOST_S} s; "
-    "delete what stands far from the table"
+    "delete cells far from the table"
 )
 _LONGEST_S = 120  # The process that reads a file takes less, unless others keep the processors busy
 
@@ -166,7 +166,8 @@ def read_sheet(path: Path, raw: bytes, is_table: Callable[[Sequence[TextLine]], 
     notes = {
         f"{title} was read; not read: {others}": others,
         f"{title} is hidden, and was read": chosen.is_hidden,
-        f"in this spreadsheet {' and '.join(chosen.unseen)}, which is not seen; save it as meant": chosen.unseen,
+        f"in this spreadsheet {' and '.join(chosen.unseen)}, which CoE cannot see; remove what is not "
+        "meant": chosen.unseen,
     }
     return Table(lines[chosen.title], tuple(note for note, is_so in notes.items() if is_so))
 
@@ -174,10 +175,10 @@ def read_sheet(path: Path, raw: bytes, is_table: Callable[[Sequence[TextLine]], 
 def _sheets(path: Path, raw: bytes) -> list[Sheet]:
     """Return the sheets of a file; raises ConfigError."""
     if raw.startswith(OLE) and not any(name.encode("utf-16-le") in raw for name in _IN_OLE):
-        raise ConfigError(f"{path}: it is a board of Altium, or a document, which is not read; export a table as CSV")
+        raise ConfigError(f"{path}: an Altium board or a document, which is not supported; export a table as CSV")
     if not (raw.startswith(OLE) or _ODS in raw[:256] or _XLSX in raw):
         raise ConfigError(
-            f"{path}: it is an archive, e.g. of Gerber files or Numbers, which cannot be read; save the table as CSV"
+            f"{path}: an archive, e.g. of Gerber files or Numbers, which is not supported; save the table as CSV"
         )
     # -P: the folder of the program is none of those that its modules may come from.
     program = [sys.executable, "-P", sheet_reader.__file__]

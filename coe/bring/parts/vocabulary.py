@@ -137,7 +137,7 @@ def expect_answered(asked: Iterable[FittedQuestion]) -> None:
     """Raise ConfigError that names all rows that do not say whether their parts are fitted, if there are any."""
     if questions := [*dict.fromkeys(asked)]:
         first, word = questions[0], json.dumps(questions[0].word, ensure_ascii=False)
-        way = f"to answer for all later files, too, write `not_fitted: [{word}]` or `fitted: [{word}]` in answers.yaml"
+        way = f"to answer for later files, too, write `not_fitted: [{word}]` or `fitted: [{word}]` in answers.yaml"
         raise fault(first.path, [question.line for question in questions], f"{first.what}; {way}")
 
 
@@ -186,10 +186,10 @@ def fitting_of(path: Path, rows: Sequence[Row], names: Sequence[str], columns: M
             remarks = (cell for at, cell in enumerate(all_cells) if at in open_to_nc)
             marks = [*([value] if are_values and _MARK.fullmatch(value) else ()), *filter(_NC.fullmatch, remarks)]
         if open_word:
-            what = f"'{open_word}' in a column such as Fitted or DNP says neither yes nor no; write one of these"
+            what = f"'{open_word}' in a column such as Fitted or DNP means neither yes nor no; write yes or no"
             asked[number] = FittedQuestion(path, number, open_word, what)
         elif marks:
-            what = "may say that a part is not fitted; write DNP instead, or say yes or no in a column DNP of this file"
+            what = "may say that a part is not fitted; write DNP instead, or yes or no in a column DNP of this file"
             question = f"'{marks[0]}' {what}, or of the BOM or placement file beside it"
             asked[number] = FittedQuestion(path, number, marks[0], question)
         if not _word(fitted) and any(map(str.isdigit, cells.get("refdes", ""))):
