@@ -104,12 +104,14 @@ MAKERS: Mapping[str, Callable[..., Device]] = {"cpu": CpuDevice, "cuda": CudaDev
 class GpuSettings:
     """The device memory of each GPU, and the host memory of all, in bytes; None means a part of what is free.
 
+    Of a GPU's memory the graphs of each executor may hold `batch_bytes`; None means a quarter for all of them.
     `search_kernels` lets libraries run all their kernels for each graph, to find the quickest, before it is captured.
     """
 
     memory_bytes: int | None = None
     host_bytes: int | None = None
     search_kernels: bool = True
+    batch_bytes: int | None = None
 
 
 def decoding(memory_bytes: int, given_bytes: int | None = None) -> Decoding:
@@ -184,4 +186,4 @@ def _gpu_options(
         f"processes hold another {format_bytes(usage.elsewhere)}), {format_bytes(host_bytes)} of host memory for copies"
     )
     own = {"executors": gpus[name], "memory_bytes": memory_bytes, "host_bytes": host_bytes}
-    return {"driver": driver, **own, "say": say}
+    return {"driver": driver, **own, "batch_bytes": settings.batch_bytes, "say": say}

@@ -166,7 +166,9 @@ def assemble_read(options: LineOptions, read: Sequence[LineBoard]) -> Assembly:
         store,
         known,
         choose_threads(settings.executors, settings.threads, options.experiment.free_cores, options.say),
-        gpu=line_devices.GpuSettings(settings.device_bytes, settings.host_bytes, options.search_kernels),
+        gpu=line_devices.GpuSettings(
+            settings.device_bytes, settings.host_bytes, options.search_kernels, settings.batch_bytes
+        ),
         say=options.say,
     )
     costs = line_up(options, joined, register, devices, known, settings.profile)

@@ -148,9 +148,10 @@ class ExecutorsPoint(StrictModel):
 
 
 class Chosen(StrictModel):
-    """The chosen configuration, and the reasons. `workspace_bytes` is what each pool of a device leaves to batches,
-    `loaded_experts` how many experts of mean size the rest of all pools holds. The choice was confirmed with
-    `sample_images` images, in a process that grew by `grown_bytes`. A GPU has neither threads nor a workspace.
+    """The chosen configuration, and the reasons. `workspace_bytes` is what each pool of a device leaves to batches, and
+    what the graphs of each executor of a GPU may hold, if that was searched. `loaded_experts` is how many experts of
+    mean size the rest of all pools holds. The choice was confirmed with `sample_images` images, in a process that grew
+    by `grown_bytes`. A GPU has no threads.
     """
 
     executors: dict[str, Count]

@@ -32,8 +32,9 @@ class Settings:
 
     A device without threads gets an equal part of the cores that are free. A device without a workspace gets what
     `workspace_bytes` reserves, or what the memory score `loaded` leaves. Each GPU has `device_bytes` of
-    device memory, and all share `host_bytes` of host memory for copies; None is a default that depends on the free
-    memory. `usage` is how likely an image needs an expert, for experts of which the rules do not say it rightly.
+    device memory, of which the graphs of an executor may hold `batch_bytes`, and all share `host_bytes` of host memory
+    for copies; None is a default that depends on the free memory. `usage` is how likely an image needs an expert, for
+    those of which the rules do not say it rightly.
     """
 
     memory_bytes: int
@@ -44,6 +45,7 @@ class Settings:
     loaded: float | None = None
     device_bytes: int | None = None
     host_bytes: int | None = None
+    batch_bytes: int | None = None
     usage: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -101,8 +103,11 @@ def settle(board: Rules, options: LineOptions) -> Settings:
         return settings
     if dict(numbers) == dict(profiled.chosen.executors) and options.threads is None:
         fits = memory_bytes == profiled.memory_bytes and options.experiment.loaded is None
-        spaces = profiled.chosen.workspace_bytes if fits else {}
-        settings = replace(settings, threads=profiled.chosen.threads, workspace_bytes=spaces)
+        spaces = dict(profiled.chosen.workspace_bytes) if fits else {}
+        batch_bytes = spaces.pop("cuda", None)
+        if settings.device_bytes != profiled.device_bytes:
+            batch_bytes = None
+        settings = replace(settings, threads=profiled.chosen.threads, workspace_bytes=spaces, batch_bytes=batch_bytes)
     numbers_text = ",".join(f"{device}={number}" for device, number in numbers.items())
     made = machine.made[:10] if machine else ""
     tuned = present_name(profiled.strategy)

@@ -222,6 +222,7 @@ def _on_gpu(
     driver: TorchDriver,
     *,
     executors: int,
+    batch_bytes: int | None,
     say: Callable[[str], None],
     **memory: int,
 ) -> EagerDevice:

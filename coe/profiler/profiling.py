@@ -193,7 +193,7 @@ class _Measuring:
         try:
             for kind in self.site.samples:
                 self._kind(kind, target, self.effort.kind_s / 2)
-            gpu = self.site.look(target.device, 1)
+            gpu = self.site.look(target.device, 1).memory
             self.together(target, min(usable_cores(), MOST_ON_GPU))
         except (ConfigError, DeviceFull, DeviceLost) as error:
             self.steps.say(f"{error}; the GPU is left out")

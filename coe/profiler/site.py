@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from coe.board.rules import Rules
 from coe.core import Expert
-from coe.errors import CoeError
+from coe.errors import CoeError, StoreError
 from coe.helpers import regular
 from coe.inspector import line_devices
 from coe.inspector.inspector import Picture
@@ -24,10 +24,20 @@ from coe.inspector.profile import BoardProfile, Chosen, Profile
 from coe.inspector.settings import DeviceMemory, memories
 from coe.profiler.configurations import board_profile, paper_default, pinned
 from coe.profiler.line_run import LineRun, run_line
+from coe.runtime.cuda.cuda_device import CudaDevice
+from coe.runtime.cuda.probe import GraphMemory
 from coe.scheduler.strategies import LATE_BINDING, Strategy
 from coe.store import kinds
 from coe.store.kinds import Kind
 from coe.store.store_reader import MANIFEST, StoreReader
+
+
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """A device's memory; of a GPU also the graphs of each expert, as far as these may be read."""
+
+    memory: DeviceMemory
+    graphs: Mapping[str, GraphMemory] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -47,8 +57,8 @@ class ProfiledSite:
     allow_kinds: tuple[str, ...] = ()
     gpu: DeviceMemory | None = None
     strategy: Strategy = LATE_BINDING
-    looked_at: dict[tuple[str, int], DeviceMemory] = field(default_factory=dict, repr=False)
-    """By device and number of executors; shared by all copies of this site."""
+    looked_at: dict[tuple[str, int, int | None], LookedAt] = field(default_factory=dict, repr=False)
+    """By device, number of executors, and bytes for the graphs of each; shared by all copies of this site."""
 
     @cached_property
     def kinds(self) -> dict[str, Kind]:
@@ -82,26 +92,31 @@ class ProfiledSite:
                 sizes[expert.id] = next(kind.weights_bytes for kind in profile.kinds if kind.kind == expert.kind)
         return sizes
 
-    def memories(self, executors: Mapping[str, int]) -> dict[str, DeviceMemory]:
-        """Return the memory of devices with so many executors; raises ConfigError where these do not fit."""
-        return {device: self.look(device, number) for device, number in executors.items()}
+    def look(self, device: str, executors: int, batch_bytes: int | None = None) -> LookedAt:
+        """Make a device as a line would, and look at its memory. Nothing else may use a GPU meanwhile.
 
-    def look(self, device: str, executors: int) -> DeviceMemory:
-        """Make a device as a line would, and look at its memory. Nothing else may use a GPU meanwhile."""
-        if (device, executors) not in self.looked_at:
+        Raises ConfigError if so many executors do not fit.
+        """
+        if (key := (device, executors, batch_bytes)) not in self.looked_at:
             line_device = line_devices.make(
                 {device: executors},
                 self.store,
                 self.kinds,
                 {},
-                gpu=line_devices.GpuSettings(self.device_bytes, self.host_bytes),
+                gpu=line_devices.GpuSettings(self.device_bytes, self.host_bytes, batch_bytes=batch_bytes),
             )[device]
-            known = memories({device: line_device}, list(self.board.experts.values()), {device: executors})
-            self.looked_at[device, executors] = known[device]
+            experts = list(self.board.experts.values())
+            graphs = {}
+            if isinstance(line_device, CudaDevice):
+                for expert in experts:
+                    with contextlib.suppress(StoreError):
+                        graphs[expert.id] = line_device.graphs(expert)
+            memory = memories({device: line_device}, experts, {device: executors})[device]
+            self.looked_at[key] = LookedAt(memory, graphs)
             # This device must have given its GPU memory back before the next device looks.
             del line_device
             gc.collect()
-        return self.looked_at[device, executors]
+        return self.looked_at[key]
 
     def board_profile(self, chosen: Chosen) -> BoardProfile:
         """Return a configuration as the board's part of a profile, as a line reads it."""

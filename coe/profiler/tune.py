@@ -11,11 +11,11 @@ from coe.config import counted, format_bytes
 from coe.core import Request
 from coe.errors import ConfigError
 from coe.inspector.measuring import profiled_cost
-from coe.inspector.profile import BoardProfile, Chosen, ExecutorsPoint, KindProfile, Profile
+from coe.inspector.profile import BoardProfile, Chosen, ExecutorsPoint, KindProfile, Profile, WindowPoint
 from coe.inspector.settings import Settings, plan_pools, workspace_bytes
 from coe.profiler.configurations import PAPER_SHARE
-from coe.profiler.search import search_executors, search_memory
-from coe.profiler.site import ProfiledSite
+from coe.profiler.search import MemorySearch, search_executors, search_memory
+from coe.profiler.site import LookedAt, ProfiledSite
 from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
@@ -66,9 +66,8 @@ class Search:
         return self.site.file_bytes(self.profile)
 
     @cached_property
-    def mean_bytes(self) -> float:
-        """The bytes of the expert of mean size, by its files."""
-        return sum(self.file_bytes.values()) / len(self.file_bytes)
+    def _gpu_splits(self) -> dict[int, GpuSplit]:
+        return {}
 
     def choose(self, most: Numbers) -> list[BoardProfile]:
         """Try up to `most` executors of each device, in the order of `most`, each number with its best split of memory.
@@ -109,11 +108,50 @@ class Search:
         return point.model_copy(update={"threads": Setup(self, point.executors).threads, "measured": measured})
 
     def _split(self, setup: Setup) -> BoardProfile:
-        """Return the best split of memory for so many executors."""
+        """Return the best split of memory for so many executors: first of the GPU's, then of the host's."""
+        gpu = self._split_gpu(setup.executors["cuda"]) if "cuda" in setup.executors else None
+        if gpu is None:
+            return self._split_host(setup)
+        setup = replace(setup, batch_bytes=gpu.batch_bytes)
         if "cpu" not in setup.executors:
-            speed = setup.run({})
-            reason = "a GPU sets the memory for batches aside; experts have the rest"
-            return self.site.board_profile(setup.chosen({}, speed, speed, reason))
+            default = Setup(self, setup.executors).run({})
+            part = self.site.board_profile(setup.chosen({}, setup.run({}), default, gpu.reason))
+        else:
+            part = self._split_host(setup, gpu.reason)
+        return part.model_copy(update={"windows": gpu.windows or part.windows})
+
+    def _split_gpu(self, number: int) -> GpuSplit:
+        """Return the best split of the GPU's memory for so many executors of it alone."""
+        if number not in self._gpu_splits:
+            self._gpu_splits[number] = self._searched_gpu(Setup(self, {"cuda": number}))
+        return self._gpu_splits[number]
+
+    def _searched_gpu(self, setup: Setup) -> GpuSplit:
+        if not setup.is_limited and self.faithful is None:
+            return GpuSplit(
+                None,
+                "the graphs of the largest useful batch take no more of the GPU's memory than is set aside for them, "
+                "and experts have the rest (paper section 4.4, limited computing power)",
+            )
+        least = self.site.look("cuda", setup.executors["cuda"], 0).memory
+        experts, mean_bytes = setup.experts, setup.mean_bytes
+        free = (least.memory_bytes or 0) - least.fixed_bytes
+
+        def speed_of(loaded: int) -> float | None:
+            split = setup.beside(int(loaded * mean_bytes))
+            return None if split is None else split.run({})
+
+        search = search_memory(speed_of, max(1, min(len(experts), int(free / mean_bytes))), faithful=self.faithful)
+        chosen = setup.beside(int(search.chosen * mean_bytes))
+        assert chosen is not None, "a number of experts was chosen that does not fit"
+        return GpuSplit(chosen.batch_bytes, f"on the GPU {search.reason}", self._measured(search))
+
+    def _measured(self, search: MemorySearch) -> tuple[WindowPoint, ...]:
+        measured = self.on_machine is not None
+        return tuple(point.model_copy(update={"measured": measured}) for point in search.points)
+
+    def _split_host(self, setup: Setup, *reasons: str) -> BoardProfile:
+        """Return the best split of the memory of the CPU's executors."""
         pool_bytes, experts = setup.pool_bytes, list(self.site.board.experts)
         useful = workspace_bytes("cpu", pool_bytes, experts, setup.costs, max(setup.useful_bytes, 1))
         default = setup.run({"cpu": int(pool_bytes * PAPER_SHARE)})
@@ -122,7 +160,8 @@ class Search:
                 f"the largest useful batch takes {format_bytes(useful)} of a pool of {format_bytes(pool_bytes)}: it is "
                 "set aside, and experts have the rest (paper section 4.4, limited computing power)"
             )
-            return self.site.board_profile(setup.chosen({"cpu": useful}, setup.run({"cpu": useful}), default, reason))
+            speed = setup.run({"cpu": useful})
+            return self.site.board_profile(setup.chosen({"cpu": useful}, speed, default, *reasons, reason))
         number = setup.executors["cpu"]
         mean_bytes = setup.mean_bytes
         search = search_memory(
@@ -132,10 +171,17 @@ class Search:
         )
         workspace = pool_bytes - int(search.chosen * mean_bytes / number)
         speed = max(point.images_per_s for point in search.points if search.chosen == point.upper)
-        measured = self.on_machine is not None
-        windows = tuple(point.model_copy(update={"measured": measured}) for point in search.points)
-        chosen = setup.chosen({"cpu": workspace}, speed, default, search.reason)
-        return self.site.board_profile(chosen).model_copy(update={"windows": windows})
+        chosen = setup.chosen({"cpu": workspace}, speed, default, *reasons, search.reason)
+        return self.site.board_profile(chosen).model_copy(update={"windows": self._measured(search)})
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSplit:
+    """What the graphs of each executor may hold of a GPU's memory (None: the usual part), why, and the samples."""
+
+    batch_bytes: int | None
+    reason: str
+    windows: tuple[WindowPoint, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,12 +190,13 @@ class Setup:
 
     Throughputs come from runs in virtual time with the measured costs, or from runs on the machine.
 
-    Each executor of a GPU keeps a core busy; the executors of the CPU share the other cores. A GPU sets the memory for
-    batches aside before its pools are filled, so only the memory of the CPU's pools is split.
+    Each executor of a GPU keeps a core busy; the executors of the CPU share the other cores. The graphs of each
+    executor of a GPU may hold `batch_bytes` of its memory; None is the usual part.
     """
 
     search: Search
     executors: Numbers
+    batch_bytes: int | None = None
 
     @property
     def fits(self) -> bool:
@@ -177,14 +224,44 @@ class Setup:
                 kind = self.search.profile.kind(expert.kind, device, threads)
                 assert kind is not None, f"{expert.kind} was not measured on {device} with {counted(threads, 'thread')}"
                 cost = profiled_cost(kind, expert, self.search.file_bytes[expert.id])
+                if graphs := self._look(device).graphs.get(expert.id):
+                    cost = replace(cost, max_batch=min(cost.max_batch, graphs.most))
                 costs[device, expert.id] = with_decoding(cost, kind, together, self.search.cores)
         return CostTable(costs)
 
+    @property
+    def experts(self) -> list[str]:
+        """The experts of the board."""
+        return list(self.search.site.board.experts)
+
     @cached_property
     def mean_bytes(self) -> float:
-        """The bytes of the expert of mean size on the CPU, as a line counts it: in whole pages."""
-        sizes = [self.costs("cpu", expert).weights_bytes for expert in self.search.site.board.experts]
-        return sum(sizes) / len(sizes)
+        """The bytes of the expert of mean size, on the CPU if it has executors, as a line counts it."""
+        device = "cpu" if "cpu" in self.executors else "cuda"
+        return sum(self.costs(device, expert).weights_bytes for expert in self.experts) / len(self.experts)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the GPU's memory for batches bounds them below the largest useful batch of some kind."""
+        kinds = {expert.id: expert.kind for expert in self.search.site.board.experts.values()}
+        for expert, graphs in self._look("cuda").graphs.items():
+            kind = self.search.profile.kind(kinds[expert], "cuda", 1)
+            if kind is not None and graphs.most < kind.max_batch:
+                return True
+        return False
+
+    def beside(self, weights_bytes: int) -> Setup | None:
+        """Return this setup with the largest graphs that leave so much of the GPU's memory; None if none do."""
+        number = self.executors["cuda"]
+        least = self.search.site.look("cuda", number, 0).memory
+        room = (least.memory_bytes or 0) - weights_bytes
+        if least.fixed_bytes > room:
+            return None
+        batch_bytes = room // number
+        while (look := self.search.site.look("cuda", number, batch_bytes)).memory.fixed_bytes > room:
+            # The next smaller graphs: executors hold images and weights, too.
+            batch_bytes = max(0, max(graphs.bytes for graphs in look.graphs.values()) - 1)
+        return replace(self, batch_bytes=batch_bytes)
 
     @property
     def pool_bytes(self) -> int:
@@ -201,7 +278,7 @@ class Setup:
         """Divide memory as a line would; raises ConfigError, naming the least budget, if an expert does not fit."""
         return plan_pools(
             Settings(self.search.site.memory_bytes, self.executors, self.threads, workspaces),
-            self.search.site.memories(self.executors),
+            {device: self._look(device).memory for device in self.executors},
             self.search.site.board.experts,
             self.costs,
             with_images=True,
@@ -244,12 +321,16 @@ class Setup:
         return Chosen(
             executors=dict(self.executors),
             threads=self.threads,
-            workspace_bytes=workspaces,
-            loaded_experts=int(room / self.search.mean_bytes),
+            workspace_bytes={**workspaces, **({} if self.batch_bytes is None else {"cuda": self.batch_bytes})},
+            loaded_experts=int(room / self.mean_bytes),
             images_per_s=speed,
             casual_images_per_s=default,
             reasons=reasons,
         )
+
+    def _look(self, device: str) -> LookedAt:
+        batch_bytes = self.batch_bytes if device == "cuda" else None
+        return self.search.site.look(device, self.executors[device], batch_bytes)
 
     def _scaling(self, device: str) -> tuple[float, ...]:
         return self.search.profile.scaling.get(device, {}).get(self.threads.get(device, 1), ())

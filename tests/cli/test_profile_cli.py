@@ -139,6 +139,11 @@ def test_a_gpu_is_measured_and_its_executors_are_tried_first(bench, run, call, t
         assert [result.error for result in line.stream(synthetic_pictures(board, 6, seed=1))] == [None] * 6
     assert not any("measuring" in sentence for sentence in sentences)
     assert any(sentence.startswith("cuda: 381.5 MiB of 2.00 GiB") for sentence in sentences)
+    # The paper's own search of the GPU's memory (figure 18); the kinds are known by now.
+    said = run(*arguments, "--device-memory", "400MB", "--host-memory", "100MB", "--faithful", 1)
+    assert said.status == 0
+    (entry,) = profile.load(place).boards.values()
+    assert entry.windows
     rows = tmp_path / "rows.json"
     synthetic = ("--work", str(board.parent), "--kind", "narrow", "--experts", "4", "--input", "32")
     configurations = ("--strategy", "late-binding-paper-default,late-binding-profile")

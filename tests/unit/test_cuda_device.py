@@ -582,11 +582,14 @@ def test_what_others_hold_or_left_behind_is_no_memory_of_the_line(store):
         driver.reserve(device, 60 << 20)
 
 
-@pytest.mark.parametrize(("executors", "batches"), [(1, [16, 16, 8]), (2, 5 * [8])])
-def test_the_largest_batch_that_the_budget_allows_is_what_experts_run(store, executors, batches):
+@pytest.mark.parametrize(
+    ("executors", "batch_bytes", "batches"),
+    [(1, None, [16, 16, 8]), (2, None, 5 * [8]), (1, 40 * MIB, [32, 8]), (1, 0, 40 * [1])],
+)
+def test_the_largest_batch_that_the_budget_allows_is_what_experts_run(store, executors, batch_bytes, batches):
     """A quarter of the budget is for the graphs of all: 16 images of 1 MiB fit into 25 MiB, 32 do not."""
     driver = FakeDriver(image_bytes=MIB)
-    device = bare_device(driver, store, executors=executors)
+    device = bare_device(driver, store, executors=executors, batch_bytes=batch_bytes)
     device.prepare(EXPERTS, executors)
     device.load("pool", expert("b"))
     assert says(device, "b", *range(40)) == [2 * shade for shade in range(40)]

@@ -137,6 +137,10 @@ def test_memories_of_a_gpu_are_those_that_it_was_profiled_under(board):
     less = settled(board, known, device_memory="2GiB", host_memory="1GiB")
     assert (less.device_bytes, less.host_bytes) == (2 * GIB, GIB)
     assert dict(less.workspace_bytes) == {"cpu": 1000}
+    split = chosen | {"workspace_bytes": {"cuda": 2000, "cpu": 1000}}
+    known = made_for(board, {"chosen": split, "device_bytes": 8 * GIB, "host_bytes": 4 * GIB})
+    assert (settled(board, known).batch_bytes, dict(settled(board, known).workspace_bytes)) == (2000, {"cpu": 1000})
+    assert settled(board, known, device_memory="2GiB").batch_bytes is None
     one = settled(board, known, single=True)
     assert (dict(one.executors), one.device_bytes) == ({"cuda": 1}, 8 * GIB)
     without = settled(board, known, executors="cpu=2")

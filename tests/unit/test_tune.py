@@ -8,8 +8,9 @@ from coe.errors import ConfigError
 from coe.inspector.profile import Fingerprint, Profile
 from coe.inspector.settings import DeviceMemory
 from coe.profiler.configurations import paper_default
-from coe.profiler.site import ProfiledSite
+from coe.profiler.site import LookedAt, ProfiledSite
 from coe.profiler.tune import Search, Setup
+from coe.runtime.cuda.probe import GraphMemory
 from coe.runtime.trial import whole_pages
 from coe.scheduler.policies.coserve import COSERVE
 from coe.scheduler.strategies import LATE_BINDING
@@ -25,16 +26,34 @@ def board():
     return rules_from("\n".join(lines) + "\n")
 
 
-def kind_of(device, threads, *, activation=MB, max_batch=4, decode_s=0):
+def kind_of(device, threads, *, activation=MB, max_batch=4, decode_s=0, base_s=0.001):
     more = {"device": device, "max_batch": max_batch, "decode_s": decode_s}
     if device == "cuda":
-        return kind_profile(threads, per_image_s=0.001, base_s=0.001, activation_bytes=0, copy_s=0.001, **more)
+        return kind_profile(threads, per_image_s=0.001, base_s=base_s, activation_bytes=0, copy_s=0.001, **more)
     return kind_profile(threads, per_image_s=0.02 / threads, activation_bytes=activation, **more)
 
 
 def looked_at(gpu_bytes=100 * MB, host_bytes=150 * MB):
     known = {("cpu", number): DeviceMemory(None, 0, 0) for number in range(1, 9)}
-    return known | {("cuda", number): DeviceMemory(gpu_bytes, host_bytes, 20 * MB * number) for number in range(1, 9)}
+    known |= {("cuda", number): DeviceMemory(gpu_bytes, host_bytes, 20 * MB * number) for number in range(1, 9)}
+    return {(*key, None): LookedAt(memory) for key, memory in known.items()}
+
+
+class Graphs(dict):
+    """Looks at a GPU of 480 MB: the graphs of an executor hold 5 MB for each image, what else it holds takes 10 MB."""
+
+    def __contains__(self, key):
+        return True
+
+    def __missing__(self, key):
+        device, number, batch_bytes = key
+        if device == "cpu":
+            return LookedAt(DeviceMemory(None, 0, 0))
+        if batch_bytes is None:
+            batch_bytes = 120 * MB // number
+        most = max(size for size in (1, 2, 4, 8, 16, 32) if size == 1 or 5 * MB * size <= batch_bytes)
+        graphs = {f"e{expert}": GraphMemory(8, most, 5 * MB * most, 0) for expert in range(30)}
+        return LookedAt(DeviceMemory(480 * MB, 0, number * (10 + 5 * most) * MB), graphs)
 
 
 def search(board, memory_bytes, *, scaling=(1.0,), gpu=(), cores=2, memories=None, strategy=LATE_BINDING, **kind):
@@ -46,7 +65,14 @@ def search(board, memory_bytes, *, scaling=(1.0,), gpu=(), cores=2, memories=Non
         kinds=tuple(kind_of(device, threads, **kind) for device, threads in measured),
         scaling={"cuda": {1: gpu}, "cpu": {cores: (1.0,), 1: scaling}},
     )
-    site = ProfiledSite(board, Store("nowhere"), [], memory_bytes, strategy=strategy, looked_at=memories or looked_at())
+    site = ProfiledSite(
+        board,
+        Store("nowhere"),
+        [],
+        memory_bytes,
+        strategy=strategy,
+        looked_at=looked_at() if memories is None else memories,
+    )
     return Search(site, known, cores, [cores, 1], 200)
 
 
@@ -108,12 +134,36 @@ def test_executors_of_a_gpu_are_added_first_which_sets_aside_what_batches_take(b
     choices = choose(board, 100 * MB, gpu=(1.0,), cores=2)
     alone = next(choice.chosen for choice in choices if choice.chosen.executors == {"cuda": 1})
     assert (alone.threads, alone.workspace_bytes) == ({}, {})
-    # Of 100 MB an executor holds 20.
-    assert alone.loaded_experts == 8
+    # Of 100 MB an executor holds 20; experts of 10 MB take whole pages.
+    assert alone.loaded_experts == 7
     both = next(choice.chosen for choice in choices if choice.chosen.executors == {"cuda": 1, "cpu": 1})
     # One core is the GPU's.
     assert (both.threads, both.workspace_bytes) == ({"cpu": 1}, {"cpu": 4 * MB})
     assert both.loaded_experts == 16
+
+
+def test_the_memory_of_a_gpu_is_split_by_decaying_windows_where_batches_would_have_more_than_is_set_aside(board):
+    """The paper's figure 18: with more loaded experts throughput rises until batches lack memory."""
+
+    def chosen(max_batch, number=2, **more):
+        given = {"gpu": (1.0, 1.8), "cores": 4, "memories": Graphs(), "max_batch": max_batch, "base_s": 0.02} | more
+        choices = choose(board, 200 * MB, **given)
+        return next(choice for choice in choices if choice.chosen.executors == {"cuda": number})
+
+    usual = chosen(8)
+    assert (usual.windows, usual.chosen.workspace_bytes) == ((), {})
+    assert "limited computing power" in " ".join(usual.chosen.reasons)
+    searched = chosen(32)
+    assert [point.upper for point in searched.windows][:2] == [15, 28]
+    speeds = {point.upper: point.images_per_s for point in searched.windows}
+    assert searched.chosen.images_per_s == max(speeds.values()) >= searched.chosen.casual_images_per_s
+    # 480 MB less the experts, half of it for each executor, which holds 10 MB more than graphs.
+    assert searched.chosen.workspace_bytes["cuda"] >= 80 * MB
+    assert searched.chosen.loaded_experts >= max(speeds, key=speeds.get)
+    # What a split leaves unused by graphs is for experts.
+    split = Setup(search(board, 200 * MB, gpu=(1.0, 1.8), cores=4, memories=Graphs()), {"cuda": 2}).beside(200 * MB)
+    assert 80 * MB <= split.batch_bytes < 160 * MB
+    assert Setup(search(board, 200 * MB, gpu=(1.0,), memories=Graphs()), {"cuda": 2}).beside(460 * MB) is None
 
 
 def test_a_gpu_waits_for_images_that_are_decoded_slower_than_it_runs_them(board):

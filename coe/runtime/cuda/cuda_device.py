@@ -19,7 +19,7 @@ from coe.runtime.cuda.collector import give_back
 from coe.runtime.cuda.gpu_memory import GpuMemory
 from coe.runtime.cuda.networks import Networks
 from coe.runtime.cuda.pinned_memory import HostMemory, passing_bytes
-from coe.runtime.cuda.probe import GpuTrial, gpu_trial
+from coe.runtime.cuda.probe import GpuTrial, GraphMemory, gpu_trial
 from coe.runtime.cuda.sizing import PIECES_BYTES, Sizes, Sizing, largest_first
 from coe.runtime.cuda.torch_driver import TorchDriver
 from coe.runtime.cuda.unpacking import Unpacking
@@ -39,8 +39,9 @@ from coe.store.store_reader import StoreReader
 class CudaDevice(Device):
     """Runs experts of torch kinds on a GPU within `memory_bytes`, for `executors` executors.
 
-    `host_bytes` of pinned memory keep copies, beside the memory that weights pass through. `say` gets the progress of
-    `prepare`. Raises ConfigError for kinds that open their own files.
+    `host_bytes` of pinned memory keep copies, beside the memory that weights pass through. The graphs of each executor
+    may hold `batch_bytes`; None is an equal part of the share of a pool that is set aside for batches. `say` gets the
+    progress of `prepare`. Raises ConfigError for kinds that open their own files.
     """
 
     threads = 1
@@ -57,15 +58,16 @@ class CudaDevice(Device):
         executors: int,
         memory_bytes: int,
         host_bytes: int = 0,
+        batch_bytes: int | None = None,
         say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         self.store, self.driver, self._say = store, driver, say
         self.memory_bytes: int | None = memory_bytes
         self.host_bytes, self._budget_bytes = host_bytes, memory_bytes
         self._networks = Networks(store, kinds, driver.device)
-        # All executors' graphs together may hold the share of a pool that is set aside for activations.
-        graphs_bytes = int(config.WORKSPACE_SHARE * memory_bytes) // executors
-        self._sizing = Sizing(store, self._networks, driver, graphs_bytes)
+        if batch_bytes is None:
+            batch_bytes = int(config.WORKSPACE_SHARE * memory_bytes) // executors
+        self._sizing = Sizing(store, self._networks, driver, batch_bytes)
         self._lane = driver.stream("lane")
         self.memory: GpuMemory | None = None
         self._spare: list[Worker] = []
@@ -113,6 +115,11 @@ class CudaDevice(Device):
                     f"the device memory is too small to measure expert '{expert.id}' ({reason}); "
                     "give more --device-memory"
                 )
+
+    def graphs(self, expert: Expert) -> GraphMemory:
+        """Return how many images an expert runs at a time and what graphs hold; raises ConfigError, StoreError."""
+        with self._watched():
+            return self._sizing.held(expert)
 
     def fixed_bytes(self, experts: Iterable[Expert], executors: int) -> int:
         """Return the bytes that are held for good: activated weights, images, the graphs' memory, and bodies.

@@ -42,31 +42,30 @@ class GraphMemory:
     outputs: int
 
 
-def held(networks: Networks, driver: TorchDriver, expert: Expert, budget_bytes: int) -> GraphMemory:
-    """Measure the graphs of the largest batch that the kind allows and whose graphs hold at most `budget_bytes`.
+def held(expert: Expert, most: int, budget_bytes: int, held_by: Callable[[int], GraphMemory]) -> GraphMemory:
+    """Return the graphs of the largest batch, of at most `most` images, whose graphs hold at most `budget_bytes`.
 
-    The graph of one image may hold more. Raises ConfigError if not even one image runs, StoreError.
+    `held_by` measures those of a batch (`graph_memory`). The graph of one image may hold more. Raises ConfigError if
+    not even one image runs, StoreError.
     """
     reason = ""
-    for most in reversed(sizes(networks.kind(expert).max_batch)):
-        # Memory left over from earlier work could be freed during the capture, and would falsify the difference.
-        give_back(driver)
+    for images in reversed(sizes(most)):
         try:
-            graphs = _held_by(networks, driver, expert, most)
+            graphs = held_by(images)
         except DeviceFull as error:
             reason = str(error)
             continue
-        if most == 1 or graphs.bytes <= budget_bytes:
-            give_back(driver)
+        if images == 1 or graphs.bytes <= budget_bytes:
             return graphs
-    give_back(driver)
     raise ConfigError(
         f"the device memory is too small to run expert '{expert.id}' ({reason}); give more --device-memory"
     )
 
 
-def _held_by(networks: Networks, driver: TorchDriver, expert: Expert, most: int) -> GraphMemory:
-    """Capture all graphs for up to `most` images on a temporary worker; raises DeviceFull."""
+def graph_memory(networks: Networks, driver: TorchDriver, expert: Expert, most: int) -> GraphMemory:
+    """Measure all graphs for up to `most` images, captured on a temporary worker; raises DeviceFull, StoreError."""
+    # Memory left over from earlier work could be freed during the capture, and would falsify the difference.
+    give_back(driver)
     unpacking, size = networks.likely_unpacking(expert), expert.input_size
     worker = Worker("probe", driver, unpacking.bytes, most * 3 * size**2)
     before = driver.usage().reserved
@@ -76,6 +75,8 @@ def _held_by(networks: Networks, driver: TorchDriver, expert: Expert, most: int)
         return GraphMemory(size, worker.most(unpacking, size, most), held_bytes, worker.outputs_bytes)
     finally:
         worker.close()
+        del worker
+        give_back(driver)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from coe.core import Expert
 from coe.errors import StoreError
 from coe.runtime.cuda.networks import Network, Networks
 from coe.runtime.cuda.pinned_memory import passing_bytes
-from coe.runtime.cuda.probe import GraphMemory, held
+from coe.runtime.cuda.probe import GraphMemory, graph_memory, held
 from coe.runtime.cuda.torch_driver import TorchDriver
 from coe.runtime.cuda.worker import sizes
 from coe.runtime.reading import weights
@@ -61,17 +61,24 @@ class Sizing:
         network = self._networks.of(expert)
         graphs = self._held.get(network)
         if graphs is None or graphs.input_size < expert.input_size:
-            graphs = self._held[network] = _GRAPHS.once(
-                (*self.measured_as(expert), network),
-                lambda: held(self._networks, self._driver, expert, self._graphs_bytes),
+            key, most = (*self._facts(expert), network), self._networks.kind(expert).max_batch
+            graphs = self._held[network] = held(
+                expert,
+                most,
+                self._graphs_bytes,
+                lambda images: _GRAPHS.once(
+                    (*key, images), lambda: graph_memory(self._networks, self._driver, expert, images)
+                ),
             )
         return graphs
 
-    def measured_as(self, expert: Expert) -> tuple[Hashable, ...]:
-        """Return the facts that change the measurings of a network, besides its weights and labels, as a key."""
+    def _facts(self, expert: Expert) -> tuple[Hashable, ...]:
         kind = self._networks.kind(expert)
-        sizes_of_graphs = tuple(sizes(kind.max_batch))
-        return self._driver.measured_as, self._graphs_bytes, type(kind), kind.name, sizes_of_graphs, expert.input_size
+        return self._driver.measured_as, type(kind), kind.name, tuple(sizes(kind.max_batch)), expert.input_size
+
+    def measured_as(self, expert: Expert) -> tuple[Hashable, ...]:
+        """Return the facts that change the costs of a network, besides its weights and labels, as a key."""
+        return self._graphs_bytes, *self._facts(expert)
 
     def of(self, experts: Iterable[Expert]) -> Sizes:
         """Return the sizes of experts together; experts whose weights cannot be found are left out.
