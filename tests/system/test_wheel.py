@@ -19,9 +19,11 @@ import portable_run
 import pytest
 import typer
 
+from coe.board import rules
 from coe.core import Verdict
 from coe.helpers import versions
 from coe.results.records import read
+from coe.store import kinds
 
 ROOT = Path(__file__).parents[2]
 
@@ -72,7 +74,10 @@ def test_the_wheel_holds_the_packages_that_ship(installed):
     for package in ("coe", "experts", "routing_rules"):
         shipped = {path.relative_to(installed) for path in (installed / package).rglob("*") if path.is_file()}
         kept = {path.relative_to(ROOT) for path in (ROOT / package).rglob("*") if path.is_file()}
+        kept.discard(Path("routing_rules/first_look.yaml"))
         assert shipped == {path for path in kept if "__pycache__" not in path.parts}
+    boards = [rules.load(path) for path in (installed / "routing_rules").glob("*.yaml")]
+    assert {expert.kind for board in boards for expert in board.experts.values()} <= set(kinds.names())
 
 
 ELSEWHERE = re.compile(r"\b(docs|tests|apps)/\w|README\.md|CONTRIBUTING")
