@@ -80,6 +80,7 @@ class WatchRun(InspectionRun):
         self._not_moved, self._move_at = set[str](), 0.0
         self._boards_file = BoardsFile(results.folder)
         self._boards = ClosingBoards(expected, watching.quiet_s, self._boards_file.boards)
+        self._is_counted = expected is not None
         self._folder = FillingFolder(source.watched, watching.settle_s, self._boards.open, source.serials_of, done)
         for result in results.results:
             self._boards.take(result, time.monotonic())
@@ -238,7 +239,8 @@ class WatchRun(InspectionRun):
     def _close_boards(self, *, at_end: bool = False) -> None:
         if self._away:
             return
-        waiting = [name for name in self._awaited if name not in self._named]
+        uploads = [] if self._is_counted else self._folder.listing.uploads  # else a board that lacks a part is REVIEW
+        waiting = [name for name in [*self._awaited, *uploads] if name not in self._named]
         awaited = {serial for name in waiting for serial in self._source.serials_of(name)}
         for board in self._boards.close(time.monotonic(), awaited, at_end=at_end):
             self._boards_file.write(board)

@@ -139,6 +139,21 @@ def test_a_torn_picture_is_waited_for_and_then_told(camera):
     assert camera.faults() == []
 
 
+def test_what_may_be_a_picture_and_is_none_holds_its_board(camera):
+    camera.write("SN1/R1__A.png", png(1))
+    (camera.into / "SN1" / "R2__A.png").symlink_to("nowhere.png")
+    camera.write("SN2/R1__A.png", png(1))
+    camera.write("SN2/R2__A.png.part", png(2)[:90])  # an upload that does not end
+    assert camera.look(GIVE_UP_S + 60) == [], "without a parts list nobody would miss R2"
+    assert all(name in camera.faults()[0] for name in ("SN1/R2__A.png", "SN2/R2__A.png.part"))
+    (camera.into / "SN1" / "R2__A.png").unlink()
+    camera.write("SN1/R3__A.png", png(2))
+    (camera.into / "SN2" / "R2__A.png.part").rename(camera.into / "SN2" / "R2__A.png")
+    camera.write("SN2/R2__A.png", png(2))
+    assert [board.components for board in camera.look(40)] == [2, 2]
+    assert camera.faults() == []
+
+
 def test_a_part_whose_picture_stays_torn_has_no_view(counted):
     counted.write("SN1/R1__A.png", png(1))
     counted.write("SN1/R2__B.png", png(2)[:-90])

@@ -158,19 +158,21 @@ class FolderFeeder:
     def _groups(self, name: str) -> Iterator[FolderGroup]:
         """Yield the board that a picture which is new or changed belongs to; it is not known to be whole."""
         self._forget(name)
-        item = self._items[name] = in_time(partial(self._item, name))
+        entry = FolderEntry(self._folder.watched.file(name), EntryKind.FILE)
+        item = self._items[name] = in_time(partial(self._item, name, entry))
         if item is not None:
             yield FolderGroup.of(item)
 
     def _take_in(self, seen: Listing, now: float) -> None:
         """Take in a listing: which boards have pictures there, but for notes and what was handed in."""
-        for name in self._items.keys() - seen.files.keys():
+        for name in {*self._items, *self._folder.listing.odd} - {*seen.files, *seen.odd}:
             self._forget(name)
         self._folder.take_in(seen, now)
         before, self._boards = self._boards, {}
-        for name, sighting in seen.files.items():
-            item = self._items[name]
-            if item is not None and not self._taken.holds(name, sighting.stamp):
+        items = {name: self._items[name] for name in seen.files}
+        items |= {name: in_time(partial(self._item, name, entry)) for name, entry in seen.odd.items()}
+        for name, item in items.items():
+            if item is not None and not (name in seen.files and self._taken.holds(name, seen.files[name].stamp)):
                 group = FolderGroup.of(item)
                 board = self._boards.setdefault(group, FolderBoard(before[group].again_s if group in before else 0.0))
                 board.names.append(name)
@@ -182,9 +184,8 @@ class FolderFeeder:
         for known in (self._items, self._files, self._troubles):
             known.pop(name, None)
 
-    def _item(self, name: str) -> Photograph | None:
+    def _item(self, name: str, entry: FolderEntry) -> Photograph | None:
         assert self._asked is not None, "a listing is taken in for a recipe"
-        entry = FolderEntry(self._folder.watched.file(name), EntryKind.FILE)
         if self._asked.content.whole is None:
             return image_at(entry, self._section.path, self._asked.known)
         return None if goes_with_pictures(entry.path) else Photograph(entry.path, "", serial_in(entry.path), name=name)
@@ -214,19 +215,23 @@ class FolderFeeder:
     def _ready(self, asked: FolderRecipe, now: float) -> Iterator[FolderGroup]:
         """Yield the boards that are to be handed in now.
 
-        A picture that stays torn, or cannot be used, holds its board, because nobody has seen its part; but not where
-        the recipe names all parts: then the part is REVIEW.
+        A picture that stays torn, is an upload under way, or cannot be used, holds its board, because nobody has seen
+        its part; but not where the recipe names all parts: then the part is REVIEW.
         """
-        parts = asked.content.parts
+        listing, parts = self._folder.listing, asked.content.parts
         for group, board in self._boards.items():
-            names = [name for name in board.names if not self._folder.listing.files[name].unfinished]
-            missing = [name for name in names if name not in self._files]
-            whole = [name for name in names if name in self._files]
-            if now < board.again_s or not whole or any(name not in self._troubles or not parts for name in missing):
+            whole = [name for name in board.names if name in self._files]
+            unseen = [name for name in board.names if name not in self._files]
+            coming = [name for name in unseen if name in listing.files and not listing.files[name].unfinished]
+            if now < board.again_s or not whole or any(name not in self._troubles for name in coming):
                 continue
             items = [item for item in map(self._items.get, whole) if item]
-            if asked.is_complete(group, items) or self._folder.boards.is_quiet(group, now):
+            if not (asked.is_complete(group, items) or self._folder.boards.is_quiet(group, now)):
+                continue
+            if not unseen or parts:
                 yield group
+            else:
+                self._troubles.setdefault(unseen[0], f"{unseen[0]} is not whole, and holds {group}")
 
     async def _hand_in(self, asked: FolderRecipe, group: FolderGroup) -> None:
         """Hand a board in; what is refused is told, and tried again."""
