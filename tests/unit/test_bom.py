@@ -42,6 +42,7 @@ from coe.helpers.strict_yaml import word_lists
         ("A1/R1", ["A1/R1"]),
         ("R1 TO R3", ["R1", "R2", "R3"]),
         ("R1 thru R3, C1 Through C2", ["R1", "R2", "R3", "C1", "C2"]),
+        ("R1, ..., R3, C1\u2026C2", ["R1", "R2", "R3", "C1", "C2"]),
         ("R1 AND R2", ["R1", "R2"]),
         ("C1, 2,3", ["C1", "C2", "C3"]),
         ("C1\u30012;3", ["C1", "C2", "C3"]),

@@ -11,7 +11,7 @@ from coe.bring.parts.text_table import fault
 from coe.bring.parts.vocabulary import COLUMNS, Row, plain
 
 _COMMA = "[,;\uff0c\uff1b\u3001]"
-_TO = r"(?:[-~\u2013\u2014\uff5e\u301c至到]|\.{2,3}|\b(?:to|thru|through|bis)\b)"
+_TO = r"(?:[-~\u2013\u2014\uff5e\u301c至到]|,?\s*(?:\.{2,3}|\u2026)\s*,?|\b(?:to|thru|through|bis)\b)"
 """What stands between the first and the last of several parts."""
 _MONTH = "jan|feb|m[aä]r|mrz|apr|ma[iy]|jun|jul|aug|sep|o[ck]t|nov|de[cz]"
 _DATE = re.compile(
