@@ -83,7 +83,7 @@ def test_a_board_is_taught_without_a_text_editor(station, browser, tmp_path):
     page.fill("#teach-name", "line7")
     after_sign_in("#teach-new button")
     page.set_input_files("[data-upload=boards]", [files / "bom.csv"])
-    page.wait_for_selector(".fault:has-text('no JPEG')")
+    page.wait_for_selector(".fault:has-text('JPEG')")
     page.set_input_files("[data-upload=boards]", [files / "boards" / f"SN{number}.png" for number in (1, 2)])
     page.wait_for_selector(".files :text('SN2.png')")
     for kind, name in (("placements", "pnp.csv"), ("bom", "bom.csv")):
