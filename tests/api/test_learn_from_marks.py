@@ -78,6 +78,7 @@ def inspected(place, call):
     return place / "run"
 
 
+@pytest.mark.slow
 def test_an_expert_learns_from_marks_and_the_former_can_be_gone_back_to(place, inspected, run):
     more = ["--no-prepare"]
     for number in range(12):

@@ -216,6 +216,7 @@ def test_loads_and_evictions_in_turn_leave_no_descriptor_open(work, call):
     assert "rss_slope_bytes" in row
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("disk_is_waited_for")
 def test_an_expert_in_int8_is_compared_with_a_session_of_the_library_itself(work, call):
     rows = rows_of(call(*SWITCH, "--variant", "int8", "--repeats", "1", "--work", work, "--json", "-"))

@@ -257,10 +257,8 @@ def test_marks_alone_tell_how_a_board_lies_whose_parts_are_drawn_otherwise(broug
     assert brought.apart_px(best.fit(drawing), np.array([(left, bottom), (right, top)])) / best.scale < 1.5
 
 
-@pytest.mark.parametrize(
-    ("is_mirrored", "why"),
-    with_slow_rows([(False, "the board is not found"), (True, "its parts are mirrored")], fast=1),
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("is_mirrored", "why"), [(False, "the board is not found"), (True, "its parts are mirrored")])
 def test_a_picture_without_the_board_is_said_to_be_without_it(call, brought, folder, is_mirrored, why):
     noise = np.random.default_rng(3).integers(60, 90, (500, 700, 3), np.uint8)
     cv2.imwrite(str(folder / "desk.png"), brought.picture()[:, ::-1, ::-1] if is_mirrored else noise)

@@ -227,6 +227,7 @@ def test_neither_the_front_door_nor_help_waits_for_large_libraries(modules):
     assert said.stdout.split() == []
 
 
+@pytest.mark.slow
 def test_a_network_is_built_and_measured_without_the_compiler_of_torch():
     measures = """
 import sys, torch

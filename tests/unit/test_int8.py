@@ -314,6 +314,7 @@ def test_an_int8_that_is_gone_is_told_when_a_line_opens(prepared, tmp_path):
     assert sum("int8" in sentence and CLASSIFIER.weights in sentence for sentence in said) == 1
 
 
+@pytest.mark.slow
 def test_each_expert_gets_its_own_pictures_alone(pictures, tmp_path, call):
     store = Store(tmp_path / "store")
     for name in ("joint", "lead"):

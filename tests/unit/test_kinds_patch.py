@@ -202,6 +202,7 @@ def surface(seed):
     return (125 + weave + chance.normal(0, 2, (SIDE, SIDE, 3))).clip(0, 255).astype(np.uint8)
 
 
+@pytest.mark.slow
 def test_a_part_that_is_small_in_its_pictures_is_told_and_grey_pictures_are_learned_as_they_are(learn):
     def small(seed):
         picture = np.full((4 * SIDE, 4 * SIDE, 3), (40, 110, 60), np.uint8)
@@ -335,6 +336,7 @@ def test_in_the_frame_of_a_reference_the_place_counts(learn):
     assert judged(trained, np.zeros((SIDE, SIDE, 3), np.uint8), reference).doubt
 
 
+@pytest.mark.slow
 def test_aligned_parts_seem_no_farther_from_each_other_than_further_ones_do():
     # Each part looks of its own along six directions, more rows than a bank holds: rows stand for others.
     rng, grid, count = torch.Generator().manual_seed(0), 28, 10
@@ -353,6 +355,7 @@ def test_aligned_parts_seem_no_farther_from_each_other_than_further_ones_do():
     assert own / further == pytest.approx(1, abs=0.25)
 
 
+@pytest.mark.slow
 def test_in_the_frame_of_a_reference_a_deviation_counts_less_where_good_parts_vary(learn):
     at = (24, 32)
 
@@ -397,6 +400,7 @@ def test_a_colour_that_no_good_part_shows_at_its_place_is_strange(learn):
     assert judged(replace(trained, state=blind), copper, reference).label == "none"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("boards", "said"), [(3, "none"), (1, "strange")], ids=["several", "one"])
 def test_a_board_of_a_new_colour_is_strange_where_good_parts_had_boards_of_one(learn, boards, said):
     def on(board, seed):
@@ -435,6 +439,7 @@ components:
 """
 
 
+@pytest.mark.slow
 def test_experts_of_one_backbone_share_it_and_a_line_runs_them(call, tmp_path):
     board, store = tmp_path / "line7.yaml", tmp_path / "store"
     board.write_text(BOARD)

@@ -10,7 +10,6 @@ import torch
 from golden_parts import bad, findings_of, good, moved, noisy, part
 from PIL import Image
 from safetensors.torch import save_file
-from tables import with_slow_rows
 
 from coe.cli import experts_command
 from coe.core import Expert
@@ -136,7 +135,8 @@ def dotted(seed):
     return picture
 
 
-@pytest.mark.parametrize("drawn", with_slow_rows([dotted, other], fast=1))
+@pytest.mark.slow
+@pytest.mark.parametrize("drawn", [dotted, other])
 def test_good_pictures_of_another_part_that_are_many_are_named(backbone, tmp_path, drawn):
     data = folder(tmp_path, 12)
     assert not [remark for remark in learn(data, backbone).remarks if "another part" in remark]
@@ -151,6 +151,7 @@ def wave(along, beside):
     return np.stack([127 + 120 * np.sin(across * along + down * beside)] * 3, axis=2).astype(np.uint8)
 
 
+@pytest.mark.slow
 def test_series_of_few_parts_are_told_of_each_label_and_do_not_judge_their_own_pictures(backbone, tmp_path):
     parts = [wave(1 / (3 + 2 * number), number / 9) for number in range(5)]
     data = saved(tmp_path, "ok", *(good(seed) for seed in range(8)))
@@ -233,6 +234,7 @@ def run(call, tmp_path):
     return lambda *words: call(*words, "--store", tmp_path / "store", command=experts_command)
 
 
+@pytest.mark.slow
 def test_a_classifier_starts_from_the_backbone_of_its_kind_or_says_that_it_has_none(run, tmp_path):
     assert backbones.start_of(Store(tmp_path / "store"), kinds.resolve("resnet18")) is None
     data = folder(tmp_path / "data", 2)
@@ -290,10 +292,11 @@ def test_defects_of_which_no_two_are_alike_are_told_and_shown_where(blots):
     assert abs((column + 0.5) * 160 / finding.heat.columns - 50) <= 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     # Maps of odd sides, of which paddings are computed, and of even ones alone.
     "size",
-    with_slow_rows([72, 64], fast=1),
+    [72, 64],
 )
 def test_it_can_be_exported_for_int8_and_its_distances_and_paddings_stay_float(blots, size):
     expert = replace(EXPERT, input_size=size)
