@@ -201,7 +201,7 @@ def parse_bytes(text: str) -> int:
         )
     amount = int(min(float(match[1]) * _UNITS[match[2].lower()], 2 * MAX_BYTES))
     if amount > MAX_BYTES:
-        raise ConfigError(f"'{shortened(text, 40)}' is more memory than there is; write it like 1.5GiB")
+        raise ConfigError(f"'{shortened(text, 40)}' is more memory than any machine has; write it like 1.5GiB")
     if amount <= 0:
         raise ConfigError(f"'{text}' is not above 0; give an amount of memory, like 1.5GiB")
     return amount

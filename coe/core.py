@@ -102,7 +102,7 @@ class GoodLimits:
     def __post_init__(self) -> None:
         """Raise ValueError for limits over which no picture could lie."""
         if not (0 < self.largest < math.inf and 0 <= self.misfit < math.inf):
-            raise ValueError(f"limits of {self.largest} grey levels and a misfit of {self.misfit} are none")
+            raise ValueError(f"limits of {self.largest} grey levels and a misfit of {self.misfit} are not limits")
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,7 @@ class BoxWorker:
         try:
             self._take(parcel)
         except BaseException as error:
-            self._out.broke(f"it could not follow the head: {sentence_of(error)}")
+            self._out.broke(f"it could not carry out a command of the head: {sentence_of(error)}")
 
     def _take(self, parcel: Parcel) -> None:
         lacking = self._fetch_images([m for m in parcel.messages if isinstance(m, RunStage) and m.image is not None])

@@ -145,7 +145,7 @@ class ClusterEngine(LineEngine[HeadInput, Job]):
                     else:
                         self._queue.put(BoxOpened(link))
         except BaseException as error:
-            self._say(f"warning: machines that come are not found any more: {sentence_of(error)}")
+            self._say(f"warning: new machines are no longer found: {sentence_of(error)}")
 
     # The head's thread
 

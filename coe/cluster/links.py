@@ -29,7 +29,7 @@ def check_same(first: Link, other: Link) -> None:
     if (ours.variants, ours.escalate_below) != (theirs.variants, theirs.escalate_below):
         raise ConfigError(
             f"{first.id} and {other.id} would run experts in different precisions, because their memories differ; "
-            "give all boxes the same memory and executors, or take --precision fp32"
+            "give all boxes the same memory and executors, or use --precision fp32"
         )
 
 

@@ -124,7 +124,7 @@ class _RayBoxes:
         while machines and not links:
             links += self._opened_if_alive(machines.pop(0))
         if not links:
-            raise ConfigError("no machine of the Ray cluster answers; look at them with `ray status`")
+            raise ConfigError("no machine of the Ray cluster answers; check them with `ray status`")
         with ThreadPoolExecutor(max(1, len(machines))) as pool:
             for opened in pool.map(self._opened_if_alive, machines):
                 links += opened
@@ -136,7 +136,7 @@ class _RayBoxes:
             return [self._opened(machine)]
         except BoxGone as error:
             self._failed_s[machine.id] = time.monotonic()
-            self._say(f"warning: {sentence_of(error)}; going on without it")
+            self._say(f"warning: {sentence_of(error)}; continuing without it")
             return []
 
     def open_new(self, wait_s: float) -> list[Link]:
@@ -162,7 +162,7 @@ class _RayBoxes:
             raise NotCarried(sentence_of(error)) from None
         except self._ray.exceptions.RayError as error:
             raise NotCarried(
-                f"the object store of this machine takes no image more ({first_line(error)}); start Ray with a larger "
+                f"the object store of this machine takes no more images ({first_line(error)}); start Ray with a larger "
                 "--object-store-memory, or open the line with a smaller inbox"
             ) from None
 
@@ -233,8 +233,8 @@ class _RayBoxes:
             if not getattr(error, "actor_init_failed", False):
                 raise BoxGone(f"{id} could not be started: {first_line(error)}") from None
             raise ConfigError(
-                f"{id} could not be started ({first_line(error)}); install coe there as it is here, with the same "
-                "versions, and start Ray from that environment"
+                f"{id} could not be started ({first_line(error)}); install the same versions of coe and its "
+                "dependencies there, and start Ray from that environment"
             ) from None
         for name, version in versions().items():
             if theirs[name] != version:

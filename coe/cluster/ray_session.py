@@ -28,7 +28,7 @@ _SETTINGS = 4
 _LOOK_UP_S = 2.0
 """A call that waits looks whether the line ends once in this time, in seconds."""
 _WAYOUT = (
-    "this machine must be a part of it: start Ray with `ray start --head` on the first machine, and with "
+    "this machine must be part of the cluster: start Ray with `ray start --head` on the first machine, and with "
     "`ray start --address=HOST:6379` on each other machine"
 )
 
@@ -54,7 +54,7 @@ class RaySession:
                 RaySession._is_ours, RaySession._lines = True, 0
             elif address not in ("auto", here := ray.get_runtime_context().gcs_address):
                 raise ConfigError(
-                    f"this process is connected with the Ray cluster at {here}; give cluster='auto' to use that"
+                    f"this process is already connected to the Ray cluster at {here}; give cluster='auto' to use that"
                 )
             RaySession._lines += 1
         self.ray: Any = ray
@@ -184,7 +184,7 @@ def _expect_head_node(address: str) -> None:
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"nothing answers at '{address}' ({error}); {_WAYOUT}") from None
     if not (speaks_grpc and _answers_as_head_node(address)):
-        raise ConfigError(f"whoever listens at '{address}' is not the head node of a Ray cluster; {_WAYOUT}")
+        raise ConfigError(f"the program at '{address}' is not the head node of a Ray cluster; {_WAYOUT}")
 
 
 def _speaks_grpc(connection: socket.socket) -> bool:

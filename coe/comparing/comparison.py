@@ -26,8 +26,7 @@ _GREY = 2
 _LIT = 0.001
 """A picture with fewer values above `LEVELS_APART` than this share is dark."""
 _TWICE = (
-    "it fits its reference in two places, and in one of them a defect shows that the other moves out of sight; "
-    "leave a wider margin around the part"
+    "it fits its reference in two places, and only one of them shows a defect; leave a wider margin around the part"
 )
 _ONE_CAMERA = "take both with one camera, in one mode"
 _SAMPLED = 4

@@ -13,8 +13,8 @@ from coe.errors import ConfigError
 MOST = 0.5
 """The largest share that may be left out."""
 WITHOUT_REFERENCE = (
-    "if the part turns, or lies elsewhere in each picture, learn it with kind `patch`, which needs no reference; if "
-    "good parts look in several ways, as those of two suppliers do, name a reference of each: `reference: [A, B]`"
+    "if the part lies differently in each picture, use kind `patch`, which needs no reference; if good parts have "
+    "several looks, such as those of two suppliers, name a reference of each: `reference: [A, B]`"
 )
 """What to do about parts that do not fit each other."""
 

@@ -25,16 +25,16 @@ def pattern_fault(pattern: str) -> str | None:
     """Return why a text is no pattern, as the end of a sentence; None if it is one."""
     bare = without_spaces(pattern)
     if not bare:
-        return "an empty text is no pattern"
+        return "a pattern must not be empty"
     if len(bare) > LONGEST_PATTERN:
         return f"it has {len(bare)} characters, more than {LONGEST_PATTERN}"
     if not bare.isprintable():
         return f"{pattern!r:.60} has characters that cannot be shown"
     plain = re.sub(r"\\[#@?*\\]", "", bare)
     if "\\" in plain:
-        return f"'{pattern}' is no pattern: a `\\` stands before #, @, ?, * or another `\\` alone"
+        return f"'{pattern}' is not a pattern: write `\\` only before #, @, ?, * or another `\\`"
     if plain.count("*") > MOST_STARS:
-        return f"'{pattern}' is no pattern: it has more than {MOST_STARS} stars"
+        return f"'{pattern}' is not a pattern: it has more than {MOST_STARS} stars"
     return None
 
 

@@ -68,7 +68,7 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         if is_full(error):
             raise DiskFull(
-                f"{path}: there is no room ({error.strerror}); make room and start again (a run: with --resume); what "
+                f"{path}: no space left ({error.strerror}); free some and start again (a run: with --resume); what "
                 "was written is safe"
             ) from error
         raise NotWritten(f"{path} cannot be written: {error.strerror}; give another place (a run: --out)") from error

@@ -62,7 +62,7 @@ class Preprocessing(BaseModel):
         """Return in words what a network with an input of `size` pixels sees."""
         height, width = self.sides or (size, size)
         edge, area = self.shortest_edge, f"{width} x {height} pixels"
-        cut = f" and cut to the middle {area}, so that the rest is not seen"
+        cut = f" and cropped to the middle {area}; the rest is not seen"
         is_cut = edge is not None and (edge, edge) != (height, width)
         scaled = (
             f"scaled to {edge or size} pixels on its shorter side" if is_cut or height == width else "scaled to fill"
@@ -101,7 +101,7 @@ class Outputs(BaseModel):
         scores = meanings[self.activation or "none"]
         if self.layout == "scores":
             return f"the output '{self.name}' holds {scores}"
-        shares = ", as shares of the picture" if self.shares else ""
+        shares = ", as fractions of the picture" if self.shares else ""
         beside = f", beside {scores}" if self.activation else ""
         return f"the output '{self.name}' holds boxes in the layout {self.layout}{shares}{beside}"
 

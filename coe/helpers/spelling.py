@@ -61,5 +61,5 @@ def by_spelling(names: Iterable[str], taken: Callable[[str], str] = str) -> dict
     for name in names:
         before = spelt.setdefault(composed(taken(name)), name)
         if before != name:
-            raise ValueError(f"{before!a} and {name!a} are one name in two spellings; rename one of them")
+            raise ValueError(f"{before!a} and {name!a} are two spellings of one name; rename one of them")
     return spelt

@@ -67,7 +67,7 @@ def parsed_json(text: bytes | bytearray | str) -> Any:
 
 
 def _refuse_number(word: str) -> None:
-    raise ValueError(f"{word} is not a number of JSON")
+    raise ValueError(f"{word} is not a JSON number")
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -169,8 +169,11 @@ def no_value(path: KeyPath) -> str:
     """Return the sentence about a key, or an item of a list, behind which nothing stands."""
     place = ".".join(map(str, path))[:_SHOWN]
     if glued := re.search(r"([^.]+):(\S+)$", place):
-        return f"'{glued[0]}' needs a space behind its colon"
-    return f"'{place}' has no value: write it, or leave it out (a list stands in [ ]; as words, null and ~ need quotes)"
+        return f"'{glued[0]}' needs a space after its colon"
+    return (
+        f"'{place}' has no value: give one, or leave the key out (write lists in [ ]; quote null and ~ if they "
+        "are words)"
+    )
 
 
 def _keys(annotation: Any, path: KeyPath) -> Iterable[str]:
@@ -195,4 +198,4 @@ def name_fault(names: Iterable[str]) -> str:
     if not wrong:
         return ""
     named = list_few([f"'{visible(name)}'" for name in wrong])
-    return f"{named} cannot be a name: take A to Z, digits and . _ + - (no spaces), at most {_LONGEST_NAME} of them"
+    return f"{named} cannot be a name: use A to Z, digits and . _ + - (no spaces), at most {_LONGEST_NAME} of them"

@@ -25,21 +25,21 @@ KeyPath = tuple[str | int, ...]
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NULL, _MERGE = "tag:yaml.org,2002:null", "tag:yaml.org,2002:merge"
 _LONGEST_MESSAGE = 1000
-_QUOTES = "put a word with such signs in quotes"
+_QUOTES = "put a word with such characters in quotes"
 _STRUCTURE = (
     "mapping values are not allowed|expected (key|<block end>|<document start>|'-' indicator)|"
     "could not find expected ':'"
 )
 _PLAIN_WORDS = (
     ("quoted scalar.*end of stream", True, "the quote that opens here is not closed"),
-    ("expected ',' or", True, "the bracket that opens here is not closed, or a comma lacks up to line {at}"),
+    ("expected ',' or", True, "the bracket that opens here is not closed, or a comma is missing before line {at}"),
     ("could not find expected ':'", True, "this line has no `key: value`"),
-    ("<document start>", False, "what stands above this line is no entry of the form `key: value`"),
-    ("unknown escape|hexdec", False, "a backslash in double quotes begins a code; put such a text in single quotes"),
+    ("<document start>", False, "the line above is not an entry of the form `key: value`"),
+    ("unknown escape|hexdec", False, "a backslash in double quotes starts an escape sequence; use single quotes"),
     ("found unexpected ':'", False, "a colon needs a space after it"),
     ("cannot start any token", False, f"a word begins with a character that YAML reserves, such as @ or %; {_QUOTES}"),
     (_STRUCTURE, False, f"this line is indented differently from its neighbours, or has a colon too many; {_QUOTES}"),
-    ("single document", False, "another document begins here; a file has one"),
+    ("single document", False, "another document begins here; a file may have only one"),
 )
 """What the reader's words mean, and whether the fault is where the reader began, not where it noticed it."""
 
@@ -149,12 +149,12 @@ def _in_plain_words(text: str, error: yaml.MarkedYAMLError, at: int) -> tuple[in
     indented = [number for number in blanks if number == at or lines[number - 1].strip()]
     if {begin, at} & {*indented}:  # a tab does no harm within brackets or a text
         more = f" (also line {list_few(map(str, indented[1:]))})" if indented[1:] else ""
-        return indented[0], f"a tab, or a blank of another kind, stands where spaces belong{more}"
+        return indented[0], f"a tab or another whitespace character is used instead of spaces{more}"
     if re.search(_STRUCTURE, why):
         filled = [(number, line) for number, line in enumerate(lines[:at], 1) if re.match(r"\s*[^\s#]", line)]
         for number, line in filled[-2:]:
             if glued := re.match(r"\s*(?:- )?([^\W\d][\w.+-]*:(?!//|\\)(?:\S+|[^\S ].*))$", line):
-                return number, f"'{glued[1]}' needs a space behind its colon"
+                return number, f"'{glued[1]}' needs a space after its colon"
     for words, is_at_begin, sentence in _PLAIN_WORDS:
         if re.search(words, why):
             return begin if is_at_begin else at, sentence.format(at=at)
@@ -197,7 +197,7 @@ def _plain(path: Path, node: yaml.Node, place: KeyPath, lines: dict[KeyPath, int
                 faults.append(_error(path, line, "a key must be a single word"))
             elif key.value in data:
                 first = lines[(*place, key.value)]
-                faults.append(_error(path, line, f"'{key.value}' stands here twice; the first is on line {first}"))
+                faults.append(_error(path, line, f"'{key.value}' occurs twice; the first is on line {first}"))
             else:
                 data[key.value] = _plain(path, value, (*place, key.value), lines, faults)
                 lines[(*place, key.value)] = line

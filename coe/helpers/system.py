@@ -141,7 +141,7 @@ def peak_since_forgotten() -> int:
     """Return the largest resident memory since `forget_peak`, in bytes; raises OSError, ValueError."""
     text = _STATUS.read_text(encoding="ascii", errors="replace")
     if (line := re.search(r"^VmHWM:\s*(\d+) kB$", text, re.MULTILINE)) is None:
-        raise ValueError(f"{_STATUS} does not tell the highest resident set")
+        raise ValueError(f"{_STATUS} does not give the highest resident set")
     return 1024 * int(line[1])
 
 

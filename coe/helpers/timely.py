@@ -69,8 +69,8 @@ def in_time(read: Callable[[], T]) -> T:
     _lost.add(future)
     future.add_done_callback(_lost.discard)
     raise LateImage(
-        f"was not read: no data of it arrived for {limit_s:g} s, so its disk or share does not answer; check it, and "
-        f"submit the picture again (${config.READ_TIMEOUT_VARIABLE} allows another time)",
+        f"was not read: no data arrived for {limit_s:g} s, so its disk or share does not answer; check it, and "
+        f"submit the picture again (${config.READ_TIMEOUT_VARIABLE} allows another limit)",
         future.done,
     )
 

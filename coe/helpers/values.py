@@ -75,7 +75,7 @@ def bandwidth(name: str, value: object) -> int:
             raise ConfigError(f"{name}: {error}") from None
     number = _number(value)
     if number is None or not 1 <= number <= config.MAX_BYTES:
-        raise ConfigError(f'{name}={shown(value)}: give bytes a second, at least 1, or a text such as "530MB/s"')
+        raise ConfigError(f'{name}={shown(value)}: give bytes per second, at least 1, or a text such as "530MB/s"')
     return int(number)
 
 

@@ -140,9 +140,7 @@ class Line:
         """
         self._engine.line_threads.expect_waitable("set_boards()")
         if self._changer is None:
-            raise BoardsClash(
-                "several boxes keep to the boards that they were opened with; open another line for others"
-            )
+            raise BoardsClash("a line of several boxes cannot change its boards; open another line")
         asked = () if keep and not board else asked_boards(board, parts)
         check_parts(self._assembly.options.strategy, {str(wanted.source): wanted.parts for wanted in asked})
         with self._changing:

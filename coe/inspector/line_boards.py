@@ -140,7 +140,7 @@ class LineBoards:
                 return board
         names = [board.name for board in boards]
         if not name:
-            raise ConfigError(f"this line inspects several boards; say which the image is of: board= one of {names}")
+            raise ConfigError(f"this line inspects several boards; state the board of the image: board= one of {names}")
         raise ConfigError(f"board '{name}' is not on this line{did_you_mean(name, names)}")
 
     def accept(self, name: str, image: Hashable) -> LineBoard | None:

@@ -232,7 +232,7 @@ class LineOptions(BaseModel):
             ALL_DOORS,
             f"the profile's, or {config.MEMORY}",
             defaults={
-                Door.RUN: (None, "so much that a quarter of the experts fit, and the activations"),
+                Door.RUN: (None, "enough for a quarter of the experts and the activations"),
                 Door.PROFILE: (config.MEMORY, ""),
             },
             check=values.amount,
@@ -241,7 +241,7 @@ class LineOptions(BaseModel):
     executors: Annotated[
         str | None,
         Option(
-            "Parallel workers by device, e.g. cpu=2 or cuda=2,cpu=1.",
+            "Executors by device, e.g. cpu=2 or cuda=2,cpu=1.",
             INSPECTING | {Door.RUN},
             f"the profile's, or {config.EXECUTORS}",
             defaults={Door.RUN: (config.EXECUTORS, "")},
@@ -251,7 +251,7 @@ class LineOptions(BaseModel):
     threads: Annotated[
         int | None,
         Option(
-            "Threads of each worker.",
+            "Threads of each executor.",
             INSPECTING,
             "the profile's, or an equal share of the free cores",
             rare=True,
@@ -299,7 +299,7 @@ class LineOptions(BaseModel):
     disk_bandwidth: Annotated[
         int | None,
         Option(
-            "Load no faster than a disk of this bandwidth, e.g. 530MB/s, though files are cached.",
+            "Load no faster than a disk of this bandwidth, e.g. 530MB/s, even if files are cached.",
             frozenset({Door.RUN}),
             check=values.bandwidth,
         ),
@@ -441,7 +441,7 @@ class LineOptions(BaseModel):
                 "experiment": self.experiment.keep_trace or self.experiment.make_decider is not None,
             }
             if given := [name for name, is_given in alone.items() if is_given]:
-                raise ConfigError(f"{', '.join(given)}: this is for one box, and several would ignore it; leave it out")
+                raise ConfigError(f"{', '.join(given)}: several boxes would ignore this option; leave it out")
         check_hurry(self.strategy, max_wait_s=self.max_wait_s)
         check_parts(self.strategy, {str(board.source): board.parts for board in self.boards})
         return self

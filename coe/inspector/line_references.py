@@ -25,13 +25,13 @@ def check(board: Rules, known: Mapping[str, RunnableKind]) -> None:
         has = component.is_given or bool(component.references)
         if needs is not None and not has:
             raise RulesError(
-                f"{board.places[name]}: expert '{needs}' compares '{name}' with a reference, and none is "
+                f"{board.places[name]}: expert '{needs}' compares '{name}' with a reference, but none is "
                 f"named; write `reference: {name}` and make it with `coe-experts reference`, or write "
                 f"`reference: {GIVEN}` if each picture brings its own"
             )
         if not using and has:
             raise RulesError(
-                f"{board.places[name]}: '{name}' has a reference, and none of its experts compares with one; remove "
+                f"{board.places[name]}: '{name}' has a reference, but none of its experts compares with one; remove "
                 "`reference:`, or let an expert of kind difference or golden inspect it"
             )
 
@@ -61,7 +61,7 @@ def decoded(pictures: Mapping[str, EncodedReference]) -> ReferenceSource:
             sizes = [f"'{one.id}' is {one.image.shape[1]} x {one.image.shape[0]}" for one in (first, other)]
             raise StoreError(
                 f"the references of one component differ too much in size ({' and '.join(sizes)} pixels); make them "
-                "from pictures that were cut alike"
+                "from crops of the same size"
             )
     return replace(sources[0], others=tuple(sources[1:]))
 
@@ -91,7 +91,7 @@ def check_learned(
             if isinstance(kind, Comparing) and not kind.needs_reference and bool(learned) != has_reference:
                 how, has = ("in the frame of a reference", "none") if learned else ("without a reference", "one")
                 raise StoreError(
-                    f"expert '{expert.id}' learned {how}, and '{component.name}' has {has}; train it again with "
+                    f"expert '{expert.id}' learned {how}, but '{component.name}' has {has}; train it again with "
                     f"--board, or write `reference:` of '{component.name}' as it was then"
                 )
             if component.references and learned and learned != frames:
@@ -110,11 +110,11 @@ def check_picture(board: Rules, picture: Picture) -> None:
         return
     if component.is_given and picture.reference is None:
         raise ConfigError(
-            f"a picture of '{component.name}' came without a reference, and {board.path.name} says "
-            f"`reference: {GIVEN}`; hand the picture of a good part over with it (reference=)"
+            f"a picture of '{component.name}' came without a reference, but {board.path.name} says "
+            f"`reference: {GIVEN}`; pass the picture of a good part with it (reference=)"
         )
     if not component.is_given and picture.reference is not None:
         raise ConfigError(
-            f"a picture of '{component.name}' came with a reference, and {board.path.name} does not say "
-            f"`reference: {GIVEN}`; leave the reference out, or write that"
+            f"a picture of '{component.name}' came with a reference, but {board.path.name} does not say "
+            f"`reference: {GIVEN}`; leave the reference out, or add that entry"
         )

@@ -129,8 +129,8 @@ def read_boards(options: LineOptions, asked: Sequence[AskedBoard]) -> list[LineB
     for number, board in enumerate(read):
         if any(other.rules.board == board.rules.board for other in read[:number]):
             raise ConfigError(
-                f"{board.rules.path.name} is board '{board.rules.board}', and so is another file; a line tells boards "
-                "apart by this name, so give one of them another"
+                f"{board.rules.path.name} and another file are both board '{board.rules.board}'; give each its own "
+                "`board:` name"
             )
     return read
 

@@ -212,7 +212,7 @@ def place() -> Path:
         return (Path(home) if home else Path.home() / ".local" / "share") / "coe" / "profile.json"
     except RuntimeError:
         raise ConfigError(
-            f"this user has no home folder where a profile could lie; name a file with ${config.PROFILE_VARIABLE}"
+            f"this user has no home folder for a profile; name a file with ${config.PROFILE_VARIABLE}"
         ) from None
 
 
@@ -231,7 +231,7 @@ def load(path: Path) -> Profile:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
         if where == "version":
-            raise ConfigError(f"{path} is of another version than {VERSION}; {again}") from None
+            raise ConfigError(f"{path} does not have version {VERSION}; {again}") from None
         raise ConfigError(f"{path} is damaged: {where}: {first['msg']}; {again}") from None
 
 

@@ -68,8 +68,8 @@ def settle(board: Rules, options: LineOptions) -> Settings:
         numbers = profiled.chosen.executors
     if (device_bytes, host_bytes) != (None, None) and not any(map(config.is_gpu, numbers)):
         raise ConfigError(
-            "device memory and host memory are for executors of a GPU, and none were asked for; "
-            "give --executors cuda=1 too, or leave --device-memory and --host-memory out"
+            "device memory and host memory are for GPU executors, but there are none; give "
+            "--executors cuda=1 too, or leave --device-memory and --host-memory out"
         )
     if options.strategy.single:
         numbers = {next(iter(numbers)): 1}
@@ -86,8 +86,8 @@ def settle(board: Rules, options: LineOptions) -> Settings:
     )
     if memory_bytes > (most := system.usable_memory()):
         say(
-            f"warning: memory is {format_bytes(memory_bytes)}, and this process may use {format_bytes(most)} at most: "
-            "the system may end it; give less"
+            f"warning: memory is {format_bytes(memory_bytes)}, but this process may use only {format_bytes(most)}: the "
+            "system may kill it; give less"
         )
     if profiled is None:
         return settings
@@ -129,13 +129,12 @@ def _find(source: Profile | Path | str | None, say: Callable[[str], None]) -> Pr
         machine = profile.load(path)
         if changed := machine.machine.changes(Fingerprint.here()):
             raise ConfigError(
-                f"the profile at {path} does not fit this machine any more ({'; '.join(changed)}); "
-                "run coe-profile again"
+                f"the profile at {path} no longer fits this machine ({'; '.join(changed)}); run coe-profile again"
             )
     except ConfigError as error:
         if source != AUTO:
             raise
-        say(f"warning: {error}; going on without it")
+        say(f"warning: {error}; continuing without it")
         return None
     return machine
 

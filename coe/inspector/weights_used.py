@@ -130,7 +130,7 @@ def _random(board: Rules, missing: Collection[str]) -> str:
     if len(missing) < len(board.experts):
         return ""
     named = shlex.quote(rules.word_for(board.path))
-    return f"; to try a box without trained experts, make random ones: coe-experts synth --board {named}"
+    return f"; to try the box without trained experts, make random ones: coe-experts synth --board {named}"
 
 
 def warnings(board: Rules, manifests: Mapping[str, Manifest], parts: Sequence[PlacedPart] = ()) -> tuple[str, ...]:

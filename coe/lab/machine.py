@@ -160,10 +160,10 @@ class SimulatedMachine:
     def _too_small(self, device: str, sharers: int, capacity: int, small: TooSmall) -> TooSmall:
         memory, least = self.memory_of[device], small.least_bytes * sharers
         # Rounded up, so that exactly this memory is enough.
-        advice = f"let memory '{memory}' have at least {-(-least // (1 << 20))}MiB in addition to what is reserved"
+        advice = f"give memory '{memory}' at least {-(-least // (1 << 20))}MiB in addition to what is reserved"
         return TooSmall(
             f"preset '{self.name}', device '{device}': a pool of {format_bytes(capacity)}, one of {sharers} in memory "
-            f"'{memory}', {small}; {advice}" + (", or take fewer executors" if sharers > 1 else ""),
+            f"'{memory}', {small}; {advice}" + (", or use fewer executors" if sharers > 1 else ""),
             least,
         )
 

@@ -164,7 +164,7 @@ def _put(client: httpx.Client, key: str, name: str, content: bytes) -> float:
 
 def _expected(answer: httpx.Response, *statuses: int) -> httpx.Response:
     if answer.status_code not in statuses:
-        raise ServiceFailed(f"the service answered {answer.status_code}: {answer.text[:300]}")
+        raise ServiceFailed(f"the station answered {answer.status_code}: {answer.text[:300]}")
     return answer
 
 
@@ -183,7 +183,7 @@ def running(folder: Path, board: str) -> Iterator[Service]:
                     break
             time.sleep(_LOOK_S)
         else:
-            raise ServiceFailed("the service did not start; see its messages above")
+            raise ServiceFailed("the station did not start; see its messages above")
         yield service
     finally:
         process.terminate()

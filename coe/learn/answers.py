@@ -188,19 +188,21 @@ class BoardExperts:
         """
         yield from self.under_two_labels(pictures)
         if not self.detects(expert) and (nothing := [one.name for one in pictures if one.label == NOTHING]):
-            raise ConfigError(f"it is not a detector, and {nothing[0]} is labelled '{NOTHING}'")
+            raise ConfigError(
+                f"it is not a detector, but {nothing[0]} is labelled '{NOTHING}'; move it to another label"
+            )
         if made := self.in_references(expert, pictures):
             yield (
                 f"its reference is made from {len(made)} of its {len(pictures)} pictures, such as {list_few(made)}: "
-                "these fit it better than others will; remove them"
+                "these fit it better than others would; remove them"
             )
         known = self.learned_from(expert, pictures)
         if known is None:
-            yield f"the training pictures of '{expert.weights}' are unknown; give it none of these"
+            yield f"the training pictures of '{expert.weights}' are unknown; make sure that none of these is among them"
         elif known:
             raise ConfigError(
-                f"it learned from {len(known)} of its {len(pictures)} pictures, such as {list_few(known)}: their "
-                "scores are better than those of others; remove them, or give other pictures"
+                f"it was trained on {len(known)} of its {len(pictures)} pictures, such as {list_few(known)}, whose "
+                "scores are too good; remove them, or give other pictures"
             )
 
     def in_references(self, expert: Expert, pictures: Iterable[Photograph]) -> list[str]:

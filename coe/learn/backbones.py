@@ -47,7 +47,7 @@ def add_packaged(store: Store, kind: str, allowed: tuple[str, ...] = ()) -> Adde
     """Add the weights of a kind that come in a package; raises ConfigError, StoreError."""
     resolved = _resolved(kind, allowed)
     if resolved.packaged is None:
-        raise ConfigError(f"no package brings weights of kind '{kind}'; give a file of them, and --kind {kind}")
+        raise ConfigError(f"no package has weights of kind '{kind}'; give a file of weights and --kind {kind}")
     source = resolved.packaged
     file = packaged_file(source)
     expert = Expert(kind, kind, (), source.input_size, f"{BOARD}/{kind}")
@@ -82,8 +82,8 @@ def start_of(store: Store, kind: Kind, allowed: tuple[str, ...] = ()) -> str | N
         if not kind.backbone:
             return None
         raise ConfigError(
-            f"kind '{kind.name}' sees with the layers of a pretrained {kind.backbone}, and the store has no "
-            f"{id}; add it: coe-experts backbone add FILE --kind {kind.backbone}"
+            f"kind '{kind.name}' uses the layers of a pretrained {kind.backbone}, but the store has no {id}; "
+            f"add it: coe-experts backbone add FILE --kind {kind.backbone}"
         ) from None
     return id
 
@@ -99,8 +99,8 @@ def _add(store: Store, file: Path, expert: Expert, kind: ModuleKind, origin: tup
     same = there.kind == expert.kind and tensors.keys() == brought.state.keys()
     if not same or any(not torch.equal(tensors[name], tensor) for name, tensor in brought.state.items()):
         raise StoreError(
-            f"{expert.weights}: there is one with other weights (a {there.kind}, digest {there.checksum}), on which "
-            f"experts may have learned; give {file} another name with --name"
+            f"{expert.weights}: the store has one with other weights (a {there.kind}, digest {there.checksum}), which "
+            f"experts may use; give {file} another name with --name"
         )
     return Added(there, was_there=True)
 
@@ -108,9 +108,7 @@ def _add(store: Store, file: Path, expert: Expert, kind: ModuleKind, origin: tup
 def _resolved(name: str, allowed: tuple[str, ...]) -> ModuleKind:
     kind = kinds.resolve(name, allowed)
     if not isinstance(kind, ModuleKind):
-        raise ConfigError(
-            f"kind '{name}' runs its file as it is; a backbone is a network whose layers can be taken apart"
-        )
+        raise ConfigError(f"kind '{name}' runs its file unchanged; a backbone must be a network with separable layers")
     return kind
 
 

@@ -132,9 +132,9 @@ def _needed(choice: ThresholdChoice, wanted: WantedRate) -> str:
     """Say what would prove the wanted rate."""
     rate = choice.point.rate(wanted.goal)
     if rate is not None and rate.events:
-        return "no threshold has fewer, and that is too many"
+        return "that is too many, but no threshold has fewer"
     needed = trials_needed(wanted.rate, wanted.confidence) if wanted.rate else "endless"
-    return f"that needs {needed} parts without an event"
+    return f"that needs {needed} parts without an error"
 
 
 def warnings(outcome: ExpertCalibration) -> list[str]:
@@ -145,7 +145,7 @@ def warnings(outcome: ExpertCalibration) -> list[str]:
     told = []
     if len(choice.by_label) > 1 and wanted.goal is Goal.ESCAPES:
         told = [
-            f"of '{label}' {rate.events} of {rate.trials} escape: the rate holds for all bad parts together, "
+            f"'{label}': {rate.events} of {rate.trials} escape; the rate holds for all bad parts together, "
             "in the proportions of the pictures"
             for label, rate in choice.by_label.items()
             if rate.share > wanted.rate
@@ -168,4 +168,4 @@ def unreached(outcome: ExpertCalibration) -> str:
         needs = "a bad part" if wanted.goal is Goal.ESCAPES else "a good part"
         return f"no picture shows {needs}, so {noun} cannot be counted"
     way = "" if outcome.unproven else "; it is not written (--unproven does)"
-    return f"no threshold is proven to hold {wanted.rate:.4g} of {noun}: {_sentence(choice, wanted)}{way}"
+    return f"no threshold is proven to keep {noun} at or below {wanted.rate:.4g}: {_sentence(choice, wanted)}{way}"

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from coe.learn.calibration import ExpertCalibration
 
 _HEAD = """\
-# Written by `coe-experts calibrate`; it counts in the place of what {board} states of these experts.
-# To go back to the board file, take an expert out, or delete this file.
+# Written by `coe-experts calibrate`; it overrides what {board} states for these experts.
+# To go back to the board file, remove an expert's entry, or delete this file.
 """
 
 
@@ -67,7 +67,7 @@ def change(board: Rules, outcomes: Sequence[ExpertCalibration]) -> Change:
     for outcome in outcomes:
         id = outcome.answers.expert.id
         if id not in spec.experts:
-            raise ConfigError(f"{board.path.name}: expert '{id}' was taken out meanwhile; calibrate again")
+            raise ConfigError(f"{board.path.name}: expert '{id}' was removed meanwhile; calibrate again")
         if outcome.answers.answers:  # else the expert stays as it is
             stated = spec.experts[id].stated_scores()
             changed[id] = outcome.entry(present.get(id, stated), stated, date.today().isoformat())

@@ -144,13 +144,15 @@ def checked(found: Sequence[Photograph]) -> tuple[Photograph, ...]:
         return tuple(replace(one, label="good") for one in found)
     if "" in labels:
         name = next(one.name for one in found if not one.label)
-        raise ConfigError(f"{name} is in no label's folder, but others are; put it into good, or where it belongs")
+        raise ConfigError(
+            f"{name} is not in a folder of a label, but others are; put it into good, or where it belongs"
+        )
     if deeper := sorted({one.label for one in found if "/" in one.label}):
         outer, _, inner = deeper[0].partition("/")
         is_component = label_folders.says_label(inner, ()) and not label_folders.says_label(outer, ())
         raise ConfigError(
-            f"{list_few(deeper)}: a folder of a label holds a folder; put its pictures among the others"
-            f"{f', or give the folder in which {outer} lies, if that is a component' if is_component else ''}"
+            f"{list_few(deeper)}: the folder of a label contains a folder; move its pictures "
+            f"up{f', or give the folder in which {outer} lies, if that is a component' if is_component else ''}"
         )
     if wrong := label_fault(sorted(labels)):
         raise ConfigError(wrong)
@@ -206,7 +208,7 @@ def judged(
     all, `clock` says the time in seconds.
     """
     kind, expert = candidate.kind, candidate.expert
-    assert isinstance(kind, ModuleKind), "kinds that run a file do not learn here"
+    assert isinstance(kind, ModuleKind), "kinds that run a file cannot be trained here"
     passed, right = [False] * len(photographs), [False] * len(photographs)
     seconds, exam = 0.0, list[ExamItem]()
     try:
@@ -223,7 +225,7 @@ def judged(
                 passed[place] = passes(photographs[place].path)
                 right[place] = passed[place] == photographs[place].good
     except TooFewPictures as error:
-        why = "more pictures are needed, since each is judged by an expert that learns without it"
+        why = "more pictures are needed, since each is judged by an expert trained without it"
         return CrossValidated(candidate, failure=f"{why}: {error}")
     except CoeError as error:
         return CrossValidated(candidate, failure=str(error))
@@ -253,7 +255,7 @@ def shown_neighbours(candidate: CandidateKind, trained: Trained, others: Sequenc
     """
     if trained.exam is None or not others:
         return trained
-    assert isinstance(candidate.kind, ModuleKind), "kinds that run a file do not learn here"
+    assert isinstance(candidate.kind, ModuleKind), "kinds that run a file cannot be trained here"
     passes = _judge(candidate.kind, candidate.expert, trained, candidate.plan.bits)
     said = []
     for path in others[:: -(-len(others) // _MOST_NEIGHBOURS)]:
@@ -293,7 +295,10 @@ def why(best: CrossValidated, results: Sequence[CrossValidated], photographs: Se
         if mine is not None and other is not None and mine.events < other.events:
             return f"fewer {what} than {name} ({mine.events}, not {other.events})"
         if mine is not None and other is not None and mine.events > other.events:
-            return f"fewer false calls than {name} outweigh more escapes ({_ESCAPE:.0f} of them for each)"
+            return (
+                f"fewer false calls than {name}, which outweigh its fewer escapes ({_ESCAPE:.0f} false calls "
+                "weigh as much as one escape)"
+            )
     if best.loss(photographs) < second.loss(photographs):
         return f"it judges as well as {name}, and lets less pass in its exam"
     return f"it judges as well as {name}, and is listed before it"

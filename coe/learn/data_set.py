@@ -25,7 +25,7 @@ def labels(data: Path, *, good_only: bool = False) -> tuple[str, ...]:
         root = data / "train" if (data / "train").is_dir() else data
         paths = [path for path in sorted(root.iterdir()) if not path.name.startswith(".")]
     if broken := [path for path in paths if path.is_symlink() and not path.exists()]:
-        raise ConfigError(f"{broken[0]}: this link leads nowhere; mend it or remove it")
+        raise ConfigError(f"{broken[0]}: this link is broken; correct it or remove it")
     found = tuple(composed(path.name) for path in paths if path.is_dir())
     return tuple(label for label in found if letters(label) not in GOOD) or (STRANGE,) if good_only and found else found
 
@@ -34,7 +34,8 @@ def read(path: Path) -> Mapping[str, Any]:
     """Read the YAML of a YOLO data set by the rules of a board file; raises ConfigError."""
     if path.is_dir() or path.suffix in (".data", ".names", ".txt"):
         raise ConfigError(
-            f"{path} is {'a folder' if path.is_dir() else 'no YAML'}; give the YAML of a YOLO data set, as data.yaml; "
+            f"{path} is {'a folder' if path.is_dir() else 'not a YAML file'}; give the YAML of a YOLO data "
+            "set, as data.yaml; "
             "for an export without one (YOLO 1.1 of CVAT, Label Studio, LabelImg) write it: `train: FOLDER` of the "
             "pictures, and `names: [...]`, the lines of obj.names or classes.txt"
         )
@@ -46,7 +47,7 @@ def read(path: Path) -> Mapping[str, Any]:
     if not isinstance(entries, dict) or "train" not in entries or "names" not in entries:
         raise ConfigError(f"data set '{path}' needs at least the keys 'train' and 'names'")
     if "kpt_shape" in entries:  # their lines would be read as polygons
-        raise ConfigError(f"data set '{path}' has key points ('kpt_shape'), which no kind learns; export boxes alone")
+        raise ConfigError(f"data set '{path}' has key points ('kpt_shape'), which no kind can learn; export only boxes")
     return entries
 
 

@@ -80,7 +80,7 @@ def _scores(axes: Axes, calibrated: ExpertCalibration) -> None:
         label = f"at temperature {honesty.temperature:g}, ECE {honesty.after:.3f}"
         _reliability(axes, answers.at(honesty.temperature), LINES[0], "s", label)
     else:
-        note(axes, ["no temperature makes them more honest"])
+        note(axes, ["no temperature improves them"])
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-0.02, 1.05)
     axes.legend(loc="lower left", fontsize=SMALL, frameon=False)

@@ -43,7 +43,7 @@ class JudgedPicture:
     @property
     def said(self) -> str:
         """What is wrong with it, for people."""
-        said = f"expected {self.asked.picture.label}, said {self.finding.label}"
+        said = f"expected {self.asked.picture.label}, got {self.finding.label}"
         if self.finding.doubt:
             said += f", in doubt: {self.finding.doubt}"
         return said + (": an escape" if self.escape else ": a false call" if self.false_call else "")

@@ -27,7 +27,7 @@ class LearnedFrom:
             return ""
         if len(self.checksums) != 1:
             given = len(self.checksums)
-            raise ConfigError(f"kind '{kind.name}' learns in the frame of one reference, and was given {given}")
+            raise ConfigError(f"kind '{kind.name}' learns in the frame of one reference, but was given {given}")
         (frame,) = self.checksums
         return frame
 
@@ -49,7 +49,7 @@ def of_expert(shelf: Store, board: str, expert: str, kind: Kind) -> LearnedFrom:
     if without or not served:
         names = f"'{without[0]}'" if without else "its component"
         raise ConfigError(
-            f"expert '{expert}' learns from parts aligned with references of the store, and {loaded.path.name} names "
+            f"expert '{expert}' learns from parts aligned with references of the store, but {loaded.path.name} names "
             f"none for {names}; write `reference: NAME` there"
         )
     by_ids, checksums = {}, set()
@@ -73,6 +73,6 @@ def check_frame(manifest: Manifest, known: Collection[str]) -> None:
     """Raise StoreError if an expert learned in the frame of a reference that is none of the `known` checksums."""
     if not set(manifest.frames) <= set(known):
         raise StoreError(
-            "the reference in whose frame it learned is damaged, or not in the store any more; make it again from the "
-            "same pictures, or train the expert again with the reference that there is"
+            "the reference with which it was trained is damaged or missing; make it again from the same pictures, or "
+            "train the expert again with the present reference"
         )

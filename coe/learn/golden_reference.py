@@ -105,7 +105,7 @@ def _refuse_different(two: Mapping[str, DecodedImage]) -> None:
     name, other = two
     if count := lasting_differences(two[name], two[other]):
         raise ConfigError(
-            f"'{name}' and '{other}' differ at {count} pixels, and nothing tells which of them is good; give at least "
+            f"'{name}' and '{other}' differ at {count} pixels, and it is unknown which is good; give at least "
             f"{_FEW} pictures of good parts, or a single one"
         )
 
@@ -177,13 +177,13 @@ def _aligned_to(base: str, pictures: Mapping[str, DecodedImage]) -> tuple[dict[s
     fitting, others = {}, {}
     for name, picture in pictures.items():
         if not same_shape(picture, pictures[base]):
-            others[name] = f"is of another shape than '{base}' ({_size(picture)}, not {_size(pictures[base])})"
+            others[name] = f"has another shape than '{base}' ({_size(picture)}, not {_size(pictures[base])})"
             continue
         alignment = align(picture, pictures[base])
         if alignment.fit < LEAST_FIT or alignment.seen < LEAST_SEEN:
             others[name] = f"does not fit '{base}' (fit {alignment.fit:.2f})"
         elif not alignment.is_certain:
-            others[name] = f"fits '{base}' in two places, of which one shows a difference"
+            others[name] = f"fits '{base}' in two places, and only one of them shows a difference"
         else:
             fitting[name] = alignment.image
     return fitting, others

@@ -189,7 +189,7 @@ def _fault(experts: Mapping[str, Expert], expert: str, label: str) -> str:
 def _of_data_set(root: Path, expert: Expert, board: Rules | None, components: Collection[str]) -> Iterator[Photograph]:
     inside = [path.name for path in root.iterdir() if not path.name.startswith(".")]
     if others := sorted(name for name in inside if (root / name).is_dir() and name not in _PARTS):
-        raise ConfigError(f"'{root}' has 'train', and beside it {others}; only 'val' and 'test' may stand there")
+        raise ConfigError(f"'{root}' has 'train' and also {others}; only 'val' and 'test' may be there")
     if len(several := [name for name in inside if name in TO_CHOOSE]) > 1:
         raise ConfigError(f"'{root}' has {list_few(several)}, which mean the same; keep one of them")
     if loose := sorted(name for name in inside if (root / name).suffix.lower() in EXTENSIONS):
@@ -210,10 +210,10 @@ def _of_one(
         if board is not None and component and component not in own:
             return
         if not label and not good_only:
-            raise ConfigError("it is in no label's folder; put each picture into one")
+            raise ConfigError("it is not in a folder of a label; put each picture into one")
         sorts = {letters(word) in GOOD for word in words}
         if len(words) > 1 and (len(sorts) > 1 or not all(letters(word) in GOOD | BAD for word in words)):
-            raise ConfigError("a folder of a label holds a folder; put its pictures among the others, or remove it")
+            raise ConfigError("the folder of a label contains a folder; move its pictures up, or remove it")
         of = [component] if component else [*own]
         meant: set[tuple[str, bool] | None]
         if board is None:
@@ -224,7 +224,7 @@ def _of_one(
             meant = {_by_rules(expert, board, own[name], words[0]) for name in of} - {None}
         if len(meant) > 1:
             raise ConfigError(
-                f"'{words[0]}' means another label for each of {', '.join(own)}; put it into folders of these"
+                f"'{words[0]}' means different labels for {', '.join(own)}; put its pictures into their folders"
             )
         yield from ((component, expert.id, *one) for one in meant if one is not None)
 
@@ -239,8 +239,8 @@ def _good_by_labels(expert: Expert, words: Sequence[str]) -> tuple[str, bool]:
         return "", False
     # `none` may as well mean that a part is missing.
     raise ConfigError(
-        f"it is unknown whether its parts are good, and expert '{expert.id}' learns from good parts alone; take it "
-        "out, or name it good or bad"
+        f"it is unknown whether its parts are good, and expert '{expert.id}' learns only from good parts; remove "
+        "it, or name it good or bad"
     )
 
 

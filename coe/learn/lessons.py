@@ -43,7 +43,7 @@ def of_folder(board: Rules, folder: Path, images_at: Path | None, note: Callable
         row = json.loads(run.read_text(encoding="utf-8"))
         place, layout, name = images_at or Path(row["images"]), row.get("layout"), row["board"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{run} does not say where its pictures lie; give --images") from error
+        raise ConfigError(f"{run} does not state the folder of its pictures; give --images") from error
     if name != board.board:
         raise ConfigError(f"{folder} is a run of board '{name}', not of '{board.board}'")
     if layout:
@@ -55,8 +55,9 @@ def of_folder(board: Rules, folder: Path, images_at: Path | None, note: Callable
     marked = of_marks(board, words_said, pictures)
     if changed := changed_since(words_said, pictures):
         note(
-            f"{len(changed)} of {len(words_said)} marked pictures are younger than the word on them, as {changed[0]}; "
-            "where another picture was taken under the name, mark it again"
+            f"{len(changed)} of {len(words_said)} marked pictures changed after they were marked, such as "
+            f"{changed[0]}; "
+            "mark pictures again that were replaced"
         )
     return marked
 
@@ -72,7 +73,7 @@ def of_marks(board: Rules, marks: Iterable[PictureMark], folder: Path) -> list[P
         path = folder / mark.image
         try:
             if not path.is_file():
-                raise ConfigError("there is no such picture; --images says where the pictures lie now")
+                raise ConfigError("there is no such picture; give their folder with --images")
             if mark.expert:
                 truths: Mapping[str, str] = {mark.expert: mark.label}
                 if mark.expert not in board.experts or mark.label not in {*board.experts[mark.expert].labels, "none"}:
@@ -198,12 +199,12 @@ class LessonComparison:
         """Say who judges how many pictures rightly, and what that proves."""
         before, after = self.escapes
         said = (
-            f"of {self.pictures} held-out pictures {self.only_after} are judged rightly only by the new expert, "
-            f"{self.only_before} only by that in use; bad parts that pass: {before} before, {after} after"
+            f"of {self.pictures} held-out pictures {self.only_after} are judged correctly only by the new expert, "
+            f"{self.only_before} only by the one in use; bad parts that pass: {before} before, {after} after"
         )
         if self.is_better:
             return f"{said}: better, with a confidence of {self.confidence:.0%}"
-        why = "more bad parts pass" if after > before else "too few pictures differ to prove it"
+        why = "more bad parts pass" if after > before else "too few verdicts differ to prove it"
         return f"{said}: not proven better ({why})"
 
 

@@ -50,8 +50,8 @@ class Relearning:
         self._kind = kinds.resolve(expert.kind, allowed)
         if not (isinstance(self._kind, ModuleKind) and (self._kind.good_only or self._kind.task == "classify")):
             raise ConfigError(
-                f"expert '{expert.id}' of kind '{expert.kind}' does not learn from pictures with a label; train it by "
-                "its own data"
+                f"expert '{expert.id}' of kind '{expert.kind}' does not learn from labelled pictures; train it on its "
+                "own data"
             )
 
     def learn(self, marked: Sequence[Photograph], *, take: bool) -> tuple[LessonComparison, Manifest | None]:
@@ -75,7 +75,7 @@ class Relearning:
         )
         held_out = [*new.held_out, *test]
         self._told(
-            f"{id}: learns from {len(study)} photographs and {len(new.learn)} marked pictures; {len(test)} and "
+            f"{id}: trains on {len(study)} photographs and {len(new.learn)} marked pictures; {len(test)} and "
             f"{len(new.held_out)} are held out"
         )
         in_use = self._shelf.manifest(self._expert.weights)
@@ -85,13 +85,17 @@ class Relearning:
             after = BoardExperts(self._board, candidate, self._allowed, references_of=self._shelf)
             for one, whose in ((asked, "present"), (after, "new")):
                 if seen := one.learned_from(self._expert, held_out):
-                    self._said(f"{id}: {len(seen)} held-out pictures were learned from ({whose}), and are left out")
+                    self._said(
+                        f"{id}: {len(seen)} held-out pictures are also training pictures ({whose}), and are skipped"
+                    )
                     held_out = list(lessons.without(held_out, seen))
             comparison = lessons.LessonComparison(self._judged(asked, held_out), self._judged(after, held_out))
             if not (comparison.is_better or take):
                 return comparison, None
             if self._shelf.manifest(self._expert.weights).version != in_use.version:
-                raise ConfigError(f"expert '{id}' was replaced while it learned; learn again, from what is there now")
+                raise ConfigError(
+                    f"expert '{id}' was replaced during training; train again, starting from the new version"
+                )
             manifest = candidate.manifest(self._expert.weights)
             folder = candidate.folder(self._expert.weights)
             return comparison, self._shelf.adopt(manifest, folder, candidate.bodies)

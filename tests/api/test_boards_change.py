@@ -134,7 +134,7 @@ def test_a_board_that_cannot_work_leaves_the_line_as_it_was(folder, pictures, tr
 def test_an_image_says_its_board_where_there_are_several(folder, pictures):
     image = pictures[0].image
     with Inspector([folder / "tiny.yaml", folder / "other.yaml"], store=folder / "store", **MEMORY) as line:
-        with pytest.raises(ConfigError, match=r"several boards; say which the image is of: board= one of .*'tiny'"):
+        with pytest.raises(ConfigError, match=r"several boards; state the board of the image: board= one of .*'tiny'"):
             line.submit(image, "A")
         with pytest.raises(ConfigError, match=r"board 'ohter' is not on this line; did you mean 'other'\?"):
             line.submit(image, "A", board="ohter")

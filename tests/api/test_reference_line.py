@@ -133,7 +133,7 @@ def test_a_missing_reference_is_an_error_at_start(line_files):
 def test_a_reference_that_nothing_compares_with_is_an_error_at_start(tiny, tmp_path):
     board = tmp_path / "tiny.yaml"
     board.write_text(tiny[0].read_text().replace("A: {count: 5,", "A: {count: 5, reference: A,"), encoding="utf-8")
-    with pytest.raises(RulesError, match="'A' has a reference, and none of its experts compares with one"):
+    with pytest.raises(RulesError, match="'A' has a reference, but none of its experts compares with one"):
         Inspector(board, store=tiny[1], profile=None)
 
 
@@ -190,8 +190,8 @@ def test_the_report_shows_no_reference_that_came_after_the_run_began(line_files)
 @pytest.mark.parametrize(
     ("rows", "sentence"),
     [
-        ("good.png,U2,\n", "'good.png' has no reference, and the rules of 'U2' say `reference: given`"),
-        ("good.png,U1,good.png\n", "'good.png' has a reference, and the rules of 'U1' do not say"),
+        ("good.png,U2,\n", "'good.png' has no reference, but the rules of 'U2' say `reference: given`"),
+        ("good.png,U1,good.png\n", "'good.png' has a reference, but the rules of 'U1' do not say"),
     ],
 )
 def test_a_table_without_the_needed_references_is_refused_at_start(line_files, tmp_path, call, rows, sentence):

@@ -102,7 +102,7 @@ def test_a_unit_with_a_bad_mark_is_skipped_by_name_and_never_ok(tiny, tmp_path, 
     ("more", "complaint"),
     [
         (["--expect", "counts"], "leave --expect out"),
-        (["--parts", "pnp.csv"], "it is no parts file"),
+        (["--parts", "pnp.csv"], "not a parts file"),
         (["--parts", "none.csv"], "none.csv cannot be read"),
         (["--images", "nowhere"], "nowhere: there is no such folder or file; give --images a folder of pictures"),
         ([], "holds no pictures of boards; give --images a folder of them"),

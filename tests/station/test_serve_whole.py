@@ -249,7 +249,7 @@ def test_a_recipe_counts_the_components_of_its_layout():
     [
         ({"parts": "refdes,x_mm,y_mm,angle,side,component\nP1,a,5,0,top,A"}, "whole.parts:2: P1: x_mm 'a'"),
         ({"parts": "Ref,PosX,PosY,Rot,Side,Val\nP1,1,5,0,top,A"}, "coe-board parts"),
-        ({"parts": ""}, "whole.parts: it is no parts file"),
+        ({"parts": ""}, "whole.parts: not a parts file"),
         ({"recipe": "recipe: r\nsid: top\n"}, "whole.recipe:2: "),
         ({"form": "x"}, "'form' is not a key"),
         (STRANGE, "'A2' is not a component of board 'tiny'"),

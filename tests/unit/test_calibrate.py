@@ -226,7 +226,7 @@ def test_boxes_that_no_picture_shows_count_and_where_none_is_bad_nothing_seen_is
     both = [*answers, *[saying("scratch")] * 2]
     few = calibrate(ExpertAnswers(expert, True, tuple(both), {}), WantedRate(Goal.ESCAPES, 0.12))
     assert few.written.by_label["scratch"] == Rate(2, 2)
-    assert any("'scratch' 2 of 2" in told for told in warnings(few)), "a rare label is not hidden by the others"
+    assert any("'scratch': 2 of 2" in told for told in warnings(few)), "a rare label is not hidden by the others"
     expert = Expert("joint", "k", ("joint", "bridge"), 64, "b/joint", frozenset({"bridge", "none"}))
     answers = [saying("none")] * 40 + [saying("none", bridge=0.3)] * 5 + [saying("joint", joint=0.9)] * 30
     answers += [saying("bridge", joint=0.9, bridge=0.8)] * 20 + [saying("none", joint=0.5)]

@@ -160,7 +160,7 @@ TEN_BAD_TEN_GOOD = tuple(
     ("results", "taken", "because"),
     [
         ([answered("a", 1, 0), answered("b", 0, 3)], "b", ["fewer escapes than a", "0, not 1"]),
-        ([answered("a", 1, 0), answered("b", 0, 5)], "a", ["fewer false calls than b", "4 of them"]),
+        ([answered("a", 1, 0), answered("b", 0, 5)], "a", ["fewer false calls than b", "4 false calls"]),
         ([answered("a", 1, 2), answered("b", 1, 1)], "b", ["fewer false calls than a", "1, not 2"]),
         ([answered("a", 1, 1, turned_passed=15), answered("b", 1, 1)], "a", ["as well as b", "before"]),
         ([answered("a", 1, 1, turned_passed=15, polarity=True), answered("b", 1, 1)], "b", ["as well as a", "exam"]),
@@ -330,10 +330,10 @@ def test_a_board_file_that_is_there_stays_and_the_lines_to_put_in_are_printed(ru
     ("folders", "why"),
     [
         (("C1/bad",), "no pictures of good parts"),
-        (("C1/good/deep/er",), "holds a folder"),
+        (("C1/good/deep/er",), "contains a folder"),
         (("C1/good/one", "C1/good/two"), "good/one, good/two"),
         (("line1/C1/good",), "the folder in which C1 lies"),
-        (("C1/good", "C1"), "is in no label's folder"),
+        (("C1/good", "C1"), "is not in a folder of a label"),
         (("NG/good",), "is a verdict"),
         (("",), "beside the folders of components"),
         ((), "holds no pictures"),

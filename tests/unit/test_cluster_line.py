@@ -239,7 +239,7 @@ def test_counts_are_those_of_all_boxes(scene):
         assert repr(line).startswith("<Inspector tiny, <Head of 2 boxes")
         assert line.drift() == []
         assert line.budget_bytes == sum(link.facts.budget_bytes for link in boxes.links)
-        with pytest.raises(ConfigError, match="keep to the boards"):
+        with pytest.raises(ConfigError, match="cannot change its boards"):
             line.set_boards("tiny")
     assert metrics.images == 30
     assert metrics.stages == sum(len(result.findings) for result in results)
@@ -326,7 +326,7 @@ def test_a_box_with_another_store_is_refused(own_tiny, thread_boxes, word, monke
     ("options", "sentence"),
     [
         ({"cluster": ""}, "names no cluster"),
-        ({"cluster": "auto", "experiment": Experiment(keep_trace=True)}, "experiment: this is for one box"),
+        ({"cluster": "auto", "experiment": Experiment(keep_trace=True)}, "experiment: several boxes would ignore"),
         ({"cluster": 7}, "cluster=7"),
     ],
 )

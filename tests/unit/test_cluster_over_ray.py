@@ -320,7 +320,7 @@ def test_a_machine_that_has_just_died_is_left_out(ray):
     ray("a", "b", make=make)
     said = []
     assert [link.id for link in boxes_of(said).open()] == ["box2@b"]
-    assert said == ["warning: box1@a could not be started: its node has died; going on without it"]
+    assert said == ["warning: box1@a could not be started: its node has died; continuing without it"]
     ray("a", make=make)
     with pytest.raises(ConfigError, match="answers"):
         boxes_of().open()

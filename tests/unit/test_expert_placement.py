@@ -204,7 +204,7 @@ def test_a_box_is_told_of_its_experts_alone_and_bad_input_is_refused():
         assert all(seen.boxes[name] == placement.boxes[name] for name in seen.boxes)
     with pytest.raises(ConfigError, match="name at least one"):
         place_experts([need("a")], [])
-    with pytest.raises(ConfigError, match="have one name"):
+    with pytest.raises(ConfigError, match="have the same name"):
         place_experts([need("a"), need("a")], boxes_of(10))
     with pytest.raises(ConfigError, match="cannot be placed with -1"):
         need("a", load_s=-1)

@@ -42,7 +42,7 @@ def test_one_picture_is_its_own_reference_and_what_is_not_alike_is_left_out_or_m
     learned = learn({"other": part(7), "cut": PART[:90], **{str(seed): noisy(PART, seed) for seed in range(4)}})
     assert learned.images == 4
     assert learned.left_out["other"].startswith("does not fit '")
-    assert learned.left_out["cut"].startswith("is of another shape than '")
+    assert learned.left_out["cut"].startswith("has another shape than '")
     with pytest.raises(ConfigError, match="no two of these pictures"):
         learn({str(seed): part(seed) for seed in (3, 4, 5)})
     with pytest.raises(ConfigError, match="at least one picture"):

@@ -505,7 +505,7 @@ DATA = {
     "a merge": (lambda d: d.write_text("base: &b {train: t}\n<<: *b\nnames: [a, b]\n"), "is an alias"),
     "many levels": (lambda d: d.write_text("train: " + "[" * 900 + "]" * 900), "nested deeper"),
     "not YAML": (lambda d: d.write_text("train: [\n"), "not valid YAML"),
-    "a key twice": (lambda d: d.write_text("train: a\ntrain: b\nnames: [a]\n"), "stands here twice"),
+    "a key twice": (lambda d: d.write_text("train: a\ntrain: b\nnames: [a]\n"), "occurs twice"),
     "a picture": (lambda d: d.write_bytes(b"\x89PNG") and d.rename(d.parent / "data.PNG"), "data.PNG is a picture"),
 }
 

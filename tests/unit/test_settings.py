@@ -124,7 +124,7 @@ def test_usage_that_differs_from_the_rules_is_that_of_the_images(board):
 @pytest.mark.parametrize("said", [{"device_memory": "1GiB"}, {"host_memory": 1000}])
 @pytest.mark.parametrize("executors", [None, "cpu=2"])
 def test_memory_of_a_gpu_without_executors_is_refused(board, said, executors):
-    with pytest.raises(ConfigError, match="none were asked for; give --executors cuda=1 too"):
+    with pytest.raises(ConfigError, match="there are none; give --executors cuda=1 too"):
         settled(board, None, executors=executors, **said)
     assert settled(board, None, executors="cpu=1,cuda=1", single=True, **said).executors == {"cpu": 1}
 
@@ -164,7 +164,7 @@ def test_a_profile_of_another_machine_is_passed_over_with_a_warning(board, tmp_p
     monkeypatch.setenv(config.PROFILE_VARIABLE, str(path))
     said = []
     assert settled(board, AUTO, said).profile is None
-    assert said[0].startswith(f"warning: the profile at {path} does not fit this machine any more (the number of cores")
+    assert said[0].startswith(f"warning: the profile at {path} no longer fits this machine (the number of cores")
     # One that is named must fit.
     with pytest.raises(ConfigError, match="the number of cores was 99"):
         settled(board, path)
@@ -175,7 +175,7 @@ def test_a_profile_of_another_machine_is_passed_over_with_a_warning(board, tmp_p
     [
         ("{", "is damaged: the file: Invalid JSON"),
         ("{}", "is damaged: made: Field required"),
-        ('{"version": 7, "made": "x"}', "is of another version than 1"),
+        ('{"version": 7, "made": "x"}', "does not have version 1"),
         ('{"version": 1, "surprise": 1}', "is damaged"),
     ],
 )
@@ -188,7 +188,7 @@ def test_a_profile_that_cannot_be_used_is_said_to_be_so(board, tmp_path, monkeyp
     said = []
     assert settled(board, AUTO, said).profile is None
     assert said[0].startswith("warning: ")
-    assert said[0].endswith("going on without it")
+    assert said[0].endswith("continuing without it")
 
 
 def test_a_profile_is_read_back_and_what_earlier_versions_measured_otherwise_is_no_cost(board, tmp_path):

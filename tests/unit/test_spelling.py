@@ -94,7 +94,7 @@ def test_the_first_of_two_equal_entries_still_counts_and_two_names_that_are_one_
     entries = [{"value": "1k", "component": "CAP"}, {"value": "1k", "component": "OTHER"}]
     assert named(entries, [("C1", "1k", "P")]) == [("C1", "CAP")]
     assert by_spelling(["a", NFD]) == {"a": "a", NFC: NFD}
-    with pytest.raises(ValueError, match="one name in two spellings"):
+    with pytest.raises(ValueError, match="two spellings of one name"):
         by_spelling([NFC, NFD])
 
 
@@ -151,5 +151,5 @@ def test_a_recipe_and_a_request_of_the_service_meet():
     assert content.parts == {NFC: "C"}
     assert (request.serial, request.views["v"].refdes) == (NFC, NFC)
     request.check(content, content.board("r"), {"v": "0" * 64})
-    with pytest.raises(ValueError, match="one name in two spellings"):
+    with pytest.raises(ValueError, match="two spellings of one name"):
         RecipeContent(rules=board("bad"), parts={NFD: "C", NFC: "C"})

@@ -92,7 +92,7 @@ BYTES = {
     "a NUL": (b"a: b\n\nc: \0\n", 3, "not valid YAML: unacceptable character #x0000"),
     "an escape": (b"a: \x1b[2J", 1, "not valid YAML: unacceptable character #x001b"),
     "half a surrogate": (b'a: "\\ud800"', 1, "not valid YAML: while parsing a quoted scalar found invalid Unicode"),
-    "tabs": (b"a:\n\tb: c\n\n\td: e\n", 2, "not valid YAML: a tab, or a blank of another kind"),
+    "tabs": (b"a:\n\tb: c\n\n\td: e\n", 2, "not valid YAML: a tab or another whitespace character"),
     "a tab, elsewhere": (b"a:\tb\nc: ]\n", 2, "not valid YAML: while parsing a block node"),
 }
 
@@ -100,7 +100,7 @@ BYTES = {
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("a:\n  b: 1\n \u00a0c: 2\n", ":3: .*blank"),
+        ("a:\n  b: 1\n \u00a0c: 2\n", ":3: .*whitespace"),
         ("a:\n  -\tb: 1\n", ":2: .*tab"),
         ("a:\n    b: 1\n\t\n    c: 2\n", ":3: .*tab"),
         ("a:\n  b:1\n  c: 2\n", ":2: .*'b:1'"),

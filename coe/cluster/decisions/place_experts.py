@@ -69,7 +69,7 @@ def place_experts(
     if not boxes:
         raise ConfigError("experts cannot be placed without a box; name at least one")
     if len(needs) < len(experts) or len({box.id for box in boxes}) < len(boxes):
-        raise ConfigError("two experts, or two boxes, have one name; give each a name of its own")
+        raise ConfigError("two experts, or two boxes, have the same name; give each its own")
     most_bytes = max(box.bytes for box in boxes)
     nowhere = tuple(sorted(need.expert for need in needs.values() if need.bytes > most_bytes))
     fitting = {name: needs[name] for name in sorted(needs) if needs[name].bytes <= most_bytes}

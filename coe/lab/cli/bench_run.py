@@ -115,7 +115,7 @@ def _profiled(profile: Profile, board: Rules, memory_bytes: int | None) -> Board
     part = profile.boards.get(board.board)
     again = f"run coe-profile --board {board.path} first"
     if part is None or part.digest != board.digest:
-        raise ConfigError(f"the profile does not know board '{board.board}' as it is now; {again}")
+        raise ConfigError(f"the profile has no costs of board '{board.board}' as it is now; {again}")
     if memory_bytes not in (None, part.memory_bytes):
         raise ConfigError(
             f"board '{board.board}' was profiled under {config.format_bytes(part.memory_bytes)}, not "
@@ -148,7 +148,9 @@ def _check_host_only(host_only: bool, names: Sequence[str], executors: str, *, w
     if not host_only:
         return
     if eager := [name for name in names if name.endswith(EAGER)]:
-        raise ConfigError(f"--host-only leaves out what differs in '{eager[0]}'; run '{eager[0].removesuffix(EAGER)}'")
+        raise ConfigError(
+            f"--host-only leaves out what distinguishes '{eager[0]}'; run '{eager[0].removesuffix(EAGER)}'"
+        )
     if other := [device for device in config.parse_executors(executors) if device != "cpu"]:
         raise ConfigError(f"--host-only stands for any device; write --executors cpu=1, not '{other[0]}'")
     if with_prediction:
@@ -419,5 +421,5 @@ def _precisions(text: str, names: Sequence[str]) -> list[str]:
     for name in precisions:
         check_precision("precision", name)
     if (eager := [name for name in names if name.endswith(EAGER)]) and FULL not in precisions:
-        raise ConfigError(f"'{eager[0]}' runs in {FULL} alone; add it: --precision {','.join([FULL, *precisions])}")
+        raise ConfigError(f"'{eager[0]}' runs only in {FULL}; add it: --precision {','.join([FULL, *precisions])}")
     return precisions

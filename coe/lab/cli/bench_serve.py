@@ -32,7 +32,7 @@ class Serve(Options):
     parts: str = option("Parts to measure, separated by commas.", PARTS, metavar="LIST")
     board: str = option("Board with experts in the store.", "first_look")
     images: Path = option("Pictures of the board's components.", Path("build/first-look/images"))
-    memory: str = option("Memory of service and engine.", "25MB")
+    memory: str = option("Memory of station and engine.", "25MB")
     history: int | None = option("Boards in the history. Default: 100,000.", min=1, max=config.MAX_COUNT)
     quick: bool = option("A short run of each part that takes seconds; figures mean nothing.", False)
     store: StoreOption = None

@@ -92,12 +92,12 @@ class _Drawn(Options):
 
     task: str = option(f"{', '.join(TASKS)} (paper section 5.1).", "A1", metavar="LIST|all")
     board: str | None = option(
-        f"Images of this board, drawn by its counts, instead of --task; {BOARD_IMAGES:,} unless --images says.",
+        f"Images of this board, drawn by its counts, instead of --task; {BOARD_IMAGES:,} unless --images is given.",
         metavar="NAME|FILE",
     )
     order: str = option("iid: components at random by count. boards: board after board.", ORDERS[0], metavar="LIST|all")
     tail: str = option(
-        f"How counts fall: {', '.join(TAILS)}; board: as the board's file has them.", BOARD, metavar="LIST|all"
+        f"How counts decrease: {', '.join(TAILS)}; board: as the board's file has them.", BOARD, metavar="LIST|all"
     )
     images: int | None = option("Number of images.", min=1, max=config.MAX_COUNT, show_default="the paper's")
     every: float = option(
@@ -154,7 +154,7 @@ class _Boxes(Options):
         numbers = [_number(word) for word in words_of(self.boxes)]
         mishaps = choices("--mishap", self.mishap, MISHAPS)
         if "lost" in mishaps and 1 in numbers:
-            raise ConfigError("--mishap lost takes a box away, and --boxes 1 has no other; give at least 2 boxes")
+            raise ConfigError("--mishap lost removes a box, but --boxes 1 has no other; give at least 2 boxes")
         names = [] if self.boards is None else words_of(self.boards)
         return ClusterOptions(numbers, names, mishaps)
 
@@ -299,7 +299,7 @@ def _precisions(text: str, doubtful: float, warm: bool) -> list[Prepared | None]
     names = choices("--precision", text, (FULL, MIXED))
     if warm and FULL in names:
         raise ConfigError(
-            "--warm fills host memory of prepared experts alone; add --precision mixed, or leave --warm out"
+            "--warm fills host memory only with prepared experts; add --precision mixed, or leave --warm out"
         )
     return [None if name == FULL else Prepared(doubtful, warm) for name in names]
 

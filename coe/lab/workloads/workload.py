@@ -171,7 +171,7 @@ def with_counts(board: Rules, counts: Mapping[str, float]) -> Rules:
                 f"'{name}' is not a component of board {board.board}{did_you_mean(name, board.components)}"
             )
         if not (math.isfinite(count) and count >= 0):
-            raise ConfigError(f"component '{name}' cannot be counted {count}; give a number of 0 or more")
+            raise ConfigError(f"component '{name}' cannot have the count {count}; give a number of 0 or more")
     components = {
         name: replace(component, count=counts.get(name, component.count))
         for name, component in board.components.items()
