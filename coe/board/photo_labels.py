@@ -52,6 +52,13 @@ def served(components: Mapping[str, Component], expert: str) -> dict[str, Compon
     return {name: component for name, component in components.items() if component.steps_of(expert)}
 
 
+def alone(expert: Expert) -> Component:
+    """Return a component that an expert inspects alone: what its labels say by themselves, where no rules are."""
+    good = Answers.of_labels(expert).good
+    outcomes = {label: Verdict.OK if label in good else Verdict.NG for label in expert.labels}
+    return Component(expert.id, 1, Step(expert.id, 0.0, outcomes))
+
+
 def names_faults(component: Component, experts: Mapping[str, Expert]) -> bool:
     """Tell whether folders of a component have names of faults: its one expert knows nothing but good and not."""
     steps = _steps_of(component)
@@ -60,9 +67,8 @@ def names_faults(component: Component, experts: Mapping[str, Expert]) -> bool:
 
 
 def known_to(board: Rules) -> Components:
-    """Return the components of a board, and what folders in theirs may be called."""
-    faults = [name for name, one in board.components.items() if names_faults(one, board.experts)]
-    return Components(board.components, labels_of(board.components.values()), faults)
+    """Return the components of a board, and the labels of its experts."""
+    return Components(board.components, labels_of(board.components.values()))
 
 
 def of_component(component: Component, experts: Mapping[str, Expert], word: str) -> dict[str, str]:
@@ -96,20 +102,21 @@ def _steps_of(component: Component) -> dict[str, list[Step]]:
     return steps
 
 
-def is_good(board: Rules, component: str, label: str) -> bool:
+def is_good(shown: Component, experts: Mapping[str, Expert], label: str) -> bool:
     """Tell whether pictures in a folder of a label show good parts of a component; those in none do.
 
     Raises ConfigError for a name that says nothing.
     """
-    shown = board.components[component]
     known, steps = labels_of([shown]), {step.expert: step for step in shown.root.walk()}
+    if NOTHING not in known and NOTHING in map(letters, label.split("/")):
+        raise ConfigError(f"'{label}' may mean that parts are good, or missing; name it good or bad")
     for word in label.split("/") if label else ():
         if word not in known and letters(word) in GOOD | BAD:
             if letters(word) in BAD:
                 return False
             continue
-        truths = of_component(shown, board.experts, word)
-        if any(truth in Answers.of_steps([steps[id]], board.experts[id]).bad for id, truth in truths.items()):
+        truths = of_component(shown, experts, word)
+        if any(truth in Answers.of_steps([steps[id]], experts[id]).bad for id, truth in truths.items()):
             return False
     return True
 

@@ -50,8 +50,9 @@ class Reference(OfBoard, InStore):
             if item.failure is not None:
                 complain(f"{item.name}: {item.failure.reason}")
                 trouble = True
-            elif item.component in wanted and photo_labels.is_good(loaded, item.component, item.label):
-                good.append(item)
+            elif item.component in wanted:
+                component = loaded.components[item.component]
+                good += [item] * photo_labels.is_good(component, loaded.experts, item.label)
         for item in photographs.of_purpose(images_at, good, Purpose.LEARN) if images_at.is_dir() else good:
             by_id.setdefault(wanted[item.component], []).append(item)
         for id, given in by_id.items():

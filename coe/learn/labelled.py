@@ -97,8 +97,8 @@ def of_expert(
 
     Without `board`, the labels of the expert alone tell what folders mean, and `components` may name folders. For an
     expert that learns from good parts alone (`good_only`), pictures straight in the folder of a component, or in
-    `root`, are good, their label is "", and its labels are all against a part; folders `train`, `val` and `test`, which
-    say what pictures are for, are for the others.
+    `root`, are good, and no picture has a label; folders `train`, `val` and `test`, which say what pictures are for, are
+    for the others.
 
     Of photographs with a split, those to learn from are returned. Raises ConfigError with all folders whose meaning is
     not clear, and if no component of the expert is shown, unless it `may_lack`; OSError.
@@ -107,8 +107,12 @@ def of_expert(
         raise ConfigError(f"'{root}' is not a folder; expected {LAYOUT}, or a folder of pictures for each label")
     if not good_only and (root / "train").is_dir():
         return tuple(_of_data_set(root, expert, board, components))
-    own = {} if board is None else photo_labels.served(board.components, expert.id)
-    names = set(components) if board is None else set(board.components)
+    if board is None:
+        alone, experts = photo_labels.alone(expert), {expert.id: expert}
+        own = dict.fromkeys(("", *components), alone)
+    else:
+        own, experts = photo_labels.served(board.components, expert.id), board.experts
+    names = {*filter(None, own)} if board is None else set(board.components)
     labels = {*map(composed, expert.labels), *expert.reject, *labels_of(own.values())}
     folders = {composed(path.name) for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")}
     if not good_only and folders == set(map(composed, expert.labels)):
@@ -116,17 +120,15 @@ def of_expert(
     found = finding.labelled(root, names, labels)
     if any(one.component for one in found) and composed(root.resolve().name) not in names:
         others = sorted({one.name.partition("/")[0] for one in found if not one.component})
-        if others and board is not None:
-            hint = did_you_mean(others[0], board.components)
+        if others:
+            hint = did_you_mean(others[0], names)
             raise ConfigError(
                 f"'{root}' holds {list_few(others, _FAULTS)}, which is not a component of the board{hint}"
             )
-        found = [one for one in found if one.component]
-    shows_others_alone = bool(found) and all(one.component and one.component not in own for one in found)
-    if board is not None and shows_others_alone and not may_lack:
+    if found and all(one.component and one.component not in own for one in found) and not may_lack:
         raise ConfigError(f"'{root}' shows no {' or '.join(own) or 'component'}, which expert '{expert.id}' inspects")
     learned = photographs.of_purpose(root, found, Purpose.LEARN)
-    return tuple(_with_truths(root, learned, _of_one(expert, board, own, good_only=good_only)))
+    return tuple(_with_truths(root, learned, _of_one(expert, experts, own, good_only=good_only)))
 
 
 def _with_truths(
@@ -201,59 +203,29 @@ def _of_data_set(root: Path, expert: Expert, board: Rules | None, components: Co
 
 
 def _of_one(
-    expert: Expert, board: Rules | None, own: Mapping[str, Component], *, good_only: bool
+    expert: Expert, experts: Mapping[str, Expert], own: Mapping[str, Component], *, good_only: bool
 ) -> Callable[[str, str], Iterator[Row]]:
     """Return what the folders of a component and a label mean for an expert, which inspects the components `own`."""
 
     def meaning(component: str, label: str) -> Iterator[Row]:
         words = label.split("/")
-        if board is not None and component and component not in own:
+        if component and component not in own:
             return
         if not label and not good_only:
             raise ConfigError("it is not in a folder of a label; put each picture into one")
         sorts = {letters(word) in GOOD for word in words}
         if len(words) > 1 and (len(sorts) > 1 or not all(letters(word) in GOOD | BAD for word in words)):
             raise ConfigError("the folder of a label contains a folder; move its pictures up, or remove it")
-        of = [component] if component else [*own]
-        meant: set[tuple[str, bool] | None]
-        if board is None:
-            meant = {_good_by_labels(expert, words) if good_only else _by_labels(expert, words[0])}
-        elif good_only:
-            meant = {("", photo_labels.is_good(board, name, label)) for name in of}
-        else:
-            meant = {_by_rules(expert, board, own[name], words[0]) for name in of} - {None}
+        meant = set[tuple[str, bool]]()
+        for one in [own[component]] if component in own else own.values():
+            if good_only:
+                meant.add(("", photo_labels.is_good(one, experts, label)))
+            elif truth := photo_labels.of_component(one, experts, words[0]).get(expert.id):
+                meant.add((truth, truth in Answers.of_steps(one.steps_of(expert.id), expert).good))
         if len(meant) > 1:
             raise ConfigError(
                 f"'{words[0]}' means different labels for {', '.join(own)}; put its pictures into their folders"
             )
-        yield from ((component, expert.id, *one) for one in meant if one is not None)
+        yield from ((component, expert.id, *one) for one in meant)
 
     return meaning
-
-
-def _good_by_labels(expert: Expert, words: Sequence[str]) -> tuple[str, bool]:
-    against = {letters(one) for one in (*expert.labels, *expert.reject)} | BAD
-    if all(letters(word) in GOOD - against - {NOTHING} for word in filter(None, words)):
-        return "", True
-    if len(words) == 1 and letters(words[0]) in against:
-        return "", False
-    # `none` may as well mean that a part is missing.
-    raise ConfigError(
-        f"it is unknown whether its parts are good, and expert '{expert.id}' learns only from good parts; remove "
-        "it, or name it good or bad"
-    )
-
-
-def _by_labels(expert: Expert, word: str) -> tuple[str, bool]:
-    answers = Answers.of_labels(expert)
-    by_spelling = {composed(label): label for label in expert.labels}
-    if composed(word) not in by_spelling and letters(word) not in GOOD | BAD:
-        raise ConfigError(f"'{word}' is not a label of expert '{expert.id}'{did_you_mean(word, expert.labels)}")
-    label = by_spelling.get(composed(word)) or answers.of_word(word)
-    return label, label in answers.good
-
-
-def _by_rules(expert: Expert, board: Rules, component: Component, word: str) -> tuple[str, bool] | None:
-    label = photo_labels.of_component(component, board.experts, word).get(expert.id)
-    good = Answers.of_steps(component.steps_of(expert.id), expert).good
-    return None if label is None else (label, label in good)

@@ -23,7 +23,7 @@ from coe.errors import ConfigError, list_few, readable
 from coe.helpers.spelling import composed
 from coe.pictures.folder import EntryKind, FolderEntry, walk, why_no_file
 from coe.pictures.formats import EXTENSIONS
-from coe.pictures.label_folders import BAD, GOOD, Components, is_undecided, letters, spelling, words
+from coe.pictures.label_folders import BAD, GOOD, Components, is_undecided, letters, says_label, spelling
 from coe.pictures.photographs import TABLE, Photograph, Skipped, natural, printable, read_table
 from coe.pictures.picture_names import (
     RAW_BESIDE,
@@ -206,18 +206,16 @@ def _on_boards(items: Sequence[Photograph]) -> Iterator[Photograph]:
 def _place(path: Path, inside: PurePosixPath, folder: Path, known: Components) -> Photograph:
     """Return the item of an image by its name; `inside` is its path relative to `folder`, which is absolute."""
     own, folders = composed(folder.name), [composed(part) for part in inside.parts[:-1]]
-    if len(folders) > 1 and folders[0] in known:
-        own, *folders = folders
-    label = ""
-    if own in known and known.say_label(own, folders):
-        label, folders = "/".join(words(folders, known.labels)), [own]
-    elif len(inside.parts) > 2:
-        # cookie/good/a.png, as <component>/<label>/<image>, is of a component that the board lacks.
-        is_labelled = len(folders) == 2 and "__" not in inside.name and folders[1] not in known
-        reason = known.unknown(folders[0]) if is_labelled else "lies too deep in the folder"
-        return _unclear(path, f"{reason}; {LAYOUTS}")
-    parent = folders[0] if folders else own
+    parent, label = known.said_by(own, folders)
     refdes, mark, component = composed(_named(inside.name, known)).partition("__")
+    is_inside = parent in folders[:1] or not (folders and mark) or says_label(folders[0], known.labels)
+    if not parent or not is_inside or any(name in known for name in folders[1:]):
+        if len(folders) > 1:
+            # cookie/good/a.png, as <component>/<label>/<image>, is of a component that the board lacks.
+            is_labelled = len(folders) == 2 and not mark and folders[1] not in known
+            reason = known.unknown(folders[0]) if is_labelled else "lies too deep in the folder"
+            return _unclear(path, f"{reason}; {LAYOUTS}")
+        parent, label = folders[0] if folders else own, ""
     of_folder, stated = known.spelt(parent), known.spelt(component)
     if parent in known:
         # In the folder of a component names are free, and most state no component; R1__C5 and R1__C5__2 do.
@@ -291,11 +289,8 @@ def photographs_in(root: Path, components: Collection[str] = (), labels: Collect
     """
     rows, known, own = [], Components(components, labels), composed(root.resolve().name)
     for one in _rows(root, None)[0]:
-        folders, component = [composed(name) for name in one.path.relative_to(root).parts[:-1]], own
-        if folders and folders[0] in known:
-            component, *folders = folders
-        label = "/".join(words(folders, known.labels))
-        rows.append(replace(one, component=component if component in known else "", label=label))
+        component, label = known.said_by(own, [composed(name) for name in one.path.relative_to(root).parts[:-1]])
+        rows.append(replace(one, component=component, label=label))
     return rows
 
 

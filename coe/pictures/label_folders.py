@@ -32,11 +32,6 @@ def spelling(label: str) -> str:
     return re.sub("[-_ ]+", "_", label.casefold()) if re.match(r"[^\W\d_].", label) else label
 
 
-def words(folders: Collection[str], labels: Collection[str]) -> tuple[str, ...]:
-    """Return the names of folders without dates, unless a date is one of the labels."""
-    return tuple(name for name in folders if name in labels or not _DATE.fullmatch(letters(name)))
-
-
 def says_label(name: str, labels: Collection[str]) -> bool:
     """Tell whether the name of a folder is a label, or a word for good or bad, or a date."""
     return name in labels or letters(name) in GOOD | BAD or _DATE.fullmatch(letters(name)) is not None
@@ -61,28 +56,27 @@ _MOST_NAMED = 6
 
 
 class Components:
-    """The board's components, and the labels of its experts, which name folders in those of components.
+    """The board's components, and the labels of its experts, which may look like dates.
 
-    In the folders of components of `faults`, whatever is not undecided names what is wrong with a part. Each unknown
-    word is compared with them once, not once for each image.
+    Each unknown word is compared with them once, not once for each image.
     """
 
-    def __init__(self, components: Collection[str], labels: Collection[str] = (), faults: Collection[str] = ()) -> None:
-        self._components, self.labels, self._faults = frozenset(components), frozenset(labels), frozenset(faults)
+    def __init__(self, components: Collection[str], labels: Collection[str] = ()) -> None:
+        self._components, self.labels = frozenset(components), frozenset(labels)
         self._hints: dict[str, str] = {}
         self._folded = {component.casefold(): component for component in sorted(components, reverse=True)}
 
     def __contains__(self, word: str) -> bool:
         return word in self._components
 
-    def say_label(self, component: str, folders: Sequence[str]) -> bool:
-        """Tell whether folders, one in the other in that of a component, have names of labels, and none its own."""
-        if not folders or any(name in self for name in folders):
-            return False
-        if all(says_label(name, self.labels) for name in folders):
-            return True
-        own = words(folders, self.labels)  # without dates
-        return component in self._faults and len(own) == 1 and not is_undecided(own[0])
+    def said_by(self, root: str, folders: Sequence[str]) -> tuple[str, str]:
+        """Return component ("" if none is named) and label of pictures in folders, one in the other, of one `root`.
+
+        The first folder, or else `root`, names the component; the others are the label, but for dates.
+        """
+        component, *inner = folders if folders and folders[0] in self else [root, *folders]
+        said = [name for name in inner if name in self.labels or not _DATE.fullmatch(letters(name))]
+        return component if component in self else "", "/".join(said)
 
     def spelt(self, text: str) -> str | None:
         """Return the component that a part of a file name names, ignoring upper and lower case; None if none."""
