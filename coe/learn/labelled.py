@@ -97,8 +97,8 @@ def of_expert(
 
     Without `board`, the labels of the expert alone tell what folders mean, and `components` may name folders. For an
     expert that learns from good parts alone (`good_only`), pictures straight in the folder of a component, or in
-    `root`, are good, and no picture has a label; folders `train`, `val` and `test`, which say what pictures are for, are
-    for the others.
+    `root`, are good, and no picture has a label; folders `train`, `val` and `test`, which say what pictures are for,
+    are for the others.
 
     Of photographs with a split, those to learn from are returned. Raises ConfigError with all folders whose meaning is
     not clear, and if no component of the expert is shown, unless it `may_lack`; OSError.

@@ -2,6 +2,7 @@
 
 from coe.bring.parts import converting
 from coe.bring.parts.answers import AS_IT_IS
+from coe.bring.parts.bom import read_bom
 
 
 def _with(answers, units):
@@ -13,7 +14,7 @@ def read_file(path, units="", answers=AS_IT_IS):
 
 
 def parse_file(path, raw, units="", answers=AS_IT_IS, bom=None):
-    return converting.parse_file(path, raw, _with(answers, units), bom)
+    return converting.read_file(path, _with(answers, units), bom, raw)
 
 
 def read_placements(path, units="", answers=AS_IT_IS):
@@ -22,3 +23,7 @@ def read_placements(path, units="", answers=AS_IT_IS):
 
 def parse_placements(path, raw, units="", answers=AS_IT_IS):
     return parse_file(path, raw, units, answers).placements
+
+
+def parse_bom(path, raw, answers=AS_IT_IS, **more):
+    return read_bom(path, answers, raw=raw, **more)

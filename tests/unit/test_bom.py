@@ -5,13 +5,13 @@ import time
 from pathlib import Path
 
 import pytest
-from placed import parse_file, parse_placements
+from placed import parse_bom, parse_file, parse_placements
 
 from coe.board.parts_list import Side
 from coe.bring.parts import vocabulary
 from coe.bring.parts.answers import Answers
-from coe.bring.parts.bom import Bom, BomJoin, join
-from coe.bring.parts.converting import convert, parse_bom, read_bom
+from coe.bring.parts.bom import Bom, BomJoin, join, read_bom
+from coe.bring.parts.converting import convert
 from coe.bring.parts.placements import Placement
 from coe.bring.parts.refdes import designators
 from coe.errors import ConfigError

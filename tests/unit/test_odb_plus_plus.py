@@ -8,11 +8,10 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from placed import parse_file, read_file
+from placed import parse_bom, parse_file, read_file
 
 from coe.board.parts_list import Side
 from coe.bring.parts import cad_files
-from coe.bring.parts.converting import parse_bom
 from coe.bring.parts.placements import PlacementFile
 from coe.errors import ConfigError
 

@@ -5,11 +5,11 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from placed import parse_file, parse_placements, read_file, read_placements
+from placed import parse_bom, parse_file, parse_placements, read_file, read_placements
 
 from coe.board.parts_list import Side
 from coe.bring.parts.answers import Answers, NamedParts
-from coe.bring.parts.converting import convert, parse_bom
+from coe.bring.parts.converting import convert
 from coe.bring.parts.naming import Names
 from coe.bring.parts.placements import Placement
 from coe.errors import ConfigError

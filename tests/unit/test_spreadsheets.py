@@ -13,7 +13,7 @@ from placed import read_file
 
 from coe.board.parts_list import Side
 from coe.bring.parts import sheet_reader
-from coe.bring.parts.converting import read_bom
+from coe.bring.parts.bom import read_bom
 from coe.bring.parts.sheet_reader import sheets_of
 from coe.errors import ConfigError
 

@@ -17,7 +17,7 @@ from coe.bring.parts.board_files import read_board_file
 from coe.bring.parts.placement_header import PlacementHeader, find_headers, lines_below
 from coe.bring.parts.placements import Placement
 from coe.bring.parts.refdes import JOINED, USUAL, designators, fault_of, is_date
-from coe.bring.parts.text_table import TextLine, fault, lines_of
+from coe.bring.parts.text_table import TextLine, content, fault, lines_of
 from coe.bring.parts.vocabulary import FittedQuestion, Row, one_word, says_so
 from coe.errors import ConfigError, list_few
 from coe.helpers.visible import visible
@@ -53,8 +53,14 @@ class Bom(dict[str, BomPart]):
     asked: Mapping[str, FittedQuestion] = {}
 
 
-def parse(path: Path, raw: bytes, form: Answers = AS_IT_IS) -> Bom:
-    """Return what the bytes of a BOM say; see `converting.parse_bom`."""
+def read_bom(path: Path, form: Answers = AS_IT_IS, *, raw: bytes | None = None, asks: bool = True) -> Bom:
+    """Read a BOM, as CSV, text or a spreadsheet; return what it says, by reference designator.
+
+    `raw` are its bytes, if they are known. Raises ConfigError, with file and line, for a file without a column of
+    designators, for a part that stands twice with other words, and if it `asks`, for parts of which it leaves open
+    whether they are fitted; else `join` asks.
+    """
+    raw = content(path, "the BOM") if raw is None else raw
     table = read_board_file(path, raw, "the bill of materials")
     if table is None:
         table = lines_of(path, raw, "the BOM", lambda lines: is_bom(lines, form))
@@ -66,7 +72,7 @@ def parse(path: Path, raw: bytes, form: Answers = AS_IT_IS) -> Bom:
             f"packages; save it as CSV, name its columns so, or {_WHICH_COLUMN}"
         )
     rows = _joined(_rows(path, lines_below(table.lines, header), header))
-    bom = _parts(path, rows, header)
+    bom = _parts(path, rows, header, form)
     if not form.bom_columns and not any(map(_LIKE_A_NAME.search, bom)):
         name = header.names[header.columns["refdes"]]
         raise ConfigError(f"{path}:{header.number}: no designator such as R1 is in '{visible(name)}'; {_WHICH_COLUMN}")
@@ -74,6 +80,7 @@ def parse(path: Path, raw: bytes, form: Answers = AS_IT_IS) -> Bom:
     columns = ", ".join(f"{field} is '{visible(header.names[at])}'" for field, at in header.columns.items())
     unused = f"; not read: {', '.join(map(visible, header.unused))}" if header.unused else ""
     bom.read_as = f"{path.name}: {len(bom)} parts; {columns}{unused}"
+    vocabulary.expect_answered(bom.asked.values() if asks else ())
     return bom
 
 
@@ -152,12 +159,12 @@ def _joined(rows: Iterable[Row]) -> list[Row]:
     return joined
 
 
-def _parts(path: Path, rows: Sequence[Row], header: PlacementHeader) -> Bom:
+def _parts(path: Path, rows: Sequence[Row], header: PlacementHeader, form: Answers) -> Bom:
     bom, asked, heading, passed = Bom(), dict[str, FittedQuestion](), "", list[str]()
     own: dict[str, tuple[int, tuple[str, str, bool]]] = {}
     differing, faults = dict[str, list[int]](), dict[str, dict[int, str]]()
     names, columns = header.names, header.columns
-    fitting = vocabulary.fitting_of(path, rows, names, columns)
+    fitting = vocabulary.fitting_of(path, rows, names, columns, form.says_fitted)
     usual = len(columns.keys() & {"refdes", "value", "package"})
     for number, cells, row, _ in rows:
         part = BomPart(cells.get("value", ""), cells.get("package", ""), number not in fitting.left_out, number)

@@ -62,7 +62,7 @@ class PlacementFile:
 
 
 def parse(path: Path, raw: bytes, form: Answers) -> PlacementFile:
-    """Return a placement file by its bytes; see `converting.parse_file`."""
+    """Return a placement file by its bytes; see `converting.read_file`."""
     reader = _PlacementReader(path, form)
     table = read_board_file(path, raw, "the placement list (pick and place, centroid)")
     if table is None:
@@ -117,7 +117,7 @@ class _PlacementReader:
         self._expect_cells(parts, header)
         if header.number:  # else each row is of one part
             expect_designators(self._path, parts, header, is_said="refdes" in self._form.columns)
-        fitting = vocabulary.fitting_of(self._path, parts, header.names, header.columns)
+        fitting = vocabulary.fitting_of(self._path, parts, header.names, header.columns, self._form.says_fitted)
         names_of = {row.number: row.cells["refdes"] for row in parts}
         parts = [row for row in parts if row.number not in fitting.left_out]
         numbers = [row.cells[axis] for row in parts for axis in ("x", "y")]

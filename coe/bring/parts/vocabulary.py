@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -124,6 +124,13 @@ class Row(NamedTuple):
     text: str = ""
 
 
+_OPEN_WORD = "in a column such as Fitted or DNP means neither yes nor no; write yes or no"
+_OPEN_MARK = (
+    "may say that a part is not fitted; write DNP instead, or yes or no in a column DNP of this file, or of the BOM or "
+    "placement file beside it"
+)
+
+
 class FittedQuestion(NamedTuple):
     """A row of which nobody knows whether its parts are fitted: its file and line, its word, and what is wrong."""
 
@@ -155,9 +162,18 @@ class Fitting:
     notes: tuple[str, ...]
 
 
-def fitting_of(path: Path, rows: Sequence[Row], names: Sequence[str], columns: Mapping[str, int]) -> Fitting:
-    """Return what rows say, below the `names` of all their columns, of which `columns` are those of fields."""
-    out = frozenset(row.number for row in rows if _is_left_out(row))
+def fitting_of(
+    path: Path,
+    rows: Sequence[Row],
+    names: Sequence[str],
+    columns: Mapping[str, int],
+    answered: Callable[[str], bool | None],
+) -> Fitting:
+    """Return what rows say, below the `names` of all their columns, of which `columns` are those of fields.
+
+    `answered` tells what a person has said of an open word; None if nothing.
+    """
+    out = {row.number for row in rows if _is_left_out(row)}
     values = [value for row in rows if (value := row.cells.get("value"))]
     are_values = 2 * sum(_MARK.fullmatch(value) is not None for value in values) < len(values)
     taken = {index for field, index in columns.items() if field != "package"}  # which may be a description
@@ -185,13 +201,11 @@ def fitting_of(path: Path, rows: Sequence[Row], names: Sequence[str], columns: M
         elif _VALUED.match(cells.get("refdes", "")):  # the NC of a part that has no such value or name
             remarks = (cell for at, cell in enumerate(all_cells) if at in open_to_nc)
             marks = [*([value] if are_values and _MARK.fullmatch(value) else ()), *filter(_NC.fullmatch, remarks)]
-        if open_word:
-            what = f"'{open_word}' in a column such as Fitted or DNP means neither yes nor no; write yes or no"
-            asked[number] = FittedQuestion(path, number, open_word, what)
-        elif marks:
-            what = "may say that a part is not fitted; write DNP instead, or yes or no in a column DNP of this file"
-            question = f"'{marks[0]}' {what}, or of the BOM or placement file beside it"
-            asked[number] = FittedQuestion(path, number, marks[0], question)
+        word = open_word or "".join(marks[:1])
+        if word and (is_fitted := answered(word)) is not None:
+            (said if is_fitted else out).add(number)
+        elif word:
+            asked[number] = FittedQuestion(path, number, word, f"'{word}' {_OPEN_MARK if marks else _OPEN_WORD}")
         if not _word(fitted) and any(map(str.isdigit, cells.get("refdes", ""))):
             blank.append(number)
     notes = {
@@ -201,7 +215,7 @@ def fitting_of(path: Path, rows: Sequence[Row], names: Sequence[str], columns: M
         ],
     }
     told = tuple(f"{what}: {list_few(few, _MOST_TOLD)}" for what, few in notes.items() if few)
-    return Fitting(out, frozenset(said), asked, told)
+    return Fitting(frozenset(out), frozenset(said), asked, told)
 
 
 def _word(cell: str) -> str:

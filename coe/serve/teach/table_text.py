@@ -16,8 +16,7 @@ from pathlib import Path
 
 from coe.bring.parts import odb_plus_plus
 from coe.bring.parts.board_files import converter_of
-from coe.bring.parts.bom import is_bom
-from coe.bring.parts.converting import parse_bom
+from coe.bring.parts.bom import is_bom, read_bom
 from coe.bring.parts.placement_header import find_header
 from coe.bring.parts.text_table import SPREADSHEETS, TextLine, lines_of
 from coe.bring.parts.vocabulary import COLUMNS
@@ -53,7 +52,7 @@ def text_of(content: bytes, name: str, kind: str) -> tuple[str, tuple[str, ...]]
 
 def _checked(content: bytes, name: str, kind: str) -> tuple[str, tuple[str, ...]]:
     if kind == BOM:
-        parse_bom(Path(name), content, asks=False)
+        read_bom(Path(name), raw=content, asks=False)
     text, notes = text_of(content, name, kind)
     _expect_few(len(text.encode()), name)
     return text, notes
