@@ -55,7 +55,7 @@ def served(components: Mapping[str, Component], expert: str) -> dict[str, Compon
 def alone(expert: Expert) -> Component:
     """Return a component that an expert inspects alone: what its labels say by themselves, where no rules are."""
     good = Answers.of_labels(expert).good
-    outcomes = {label: Verdict.OK if label in good else Verdict.NG for label in expert.labels}
+    outcomes = {label: Verdict.OK if label in good else Verdict.NG for label in (*expert.labels, *expert.reject)}
     return Component(expert.id, 1, Step(expert.id, 0.0, outcomes))
 
 
@@ -107,11 +107,11 @@ def is_good(shown: Component, experts: Mapping[str, Expert], label: str) -> bool
 
     Raises ConfigError for a name that says nothing.
     """
-    known, steps = labels_of([shown]), {step.expert: step for step in shown.root.walk()}
+    known, steps = {*map(letters, labels_of([shown]))}, {step.expert: step for step in shown.root.walk()}
     if NOTHING not in known and NOTHING in map(letters, label.split("/")):
         raise ConfigError(f"'{label}' may mean that parts are good, or missing; name it good or bad")
     for word in label.split("/") if label else ():
-        if word not in known and letters(word) in GOOD | BAD:
+        if letters(word) in (GOOD | BAD) - known:
             if letters(word) in BAD:
                 return False
             continue
