@@ -107,12 +107,11 @@ def of_expert(
         raise ConfigError(f"'{root}' is not a folder; expected {LAYOUT}, or a folder of pictures for each label")
     if not good_only and (root / "train").is_dir():
         return tuple(_of_data_set(root, expert, board, components))
+    experts: Mapping[str, Expert] = {expert.id: expert} if board is None else board.experts
     if board is None:
-        alone, experts = photo_labels.alone(expert), {expert.id: expert}
-        own = dict.fromkeys(("", *components), alone)
+        own, names = dict.fromkeys(("", *components), photo_labels.alone(expert)), {*components}
     else:
-        own, experts = photo_labels.served(board.components, expert.id), board.experts
-    names = {*filter(None, own)} if board is None else set(board.components)
+        own, names = photo_labels.served(board.components, expert.id), {*board.components}
     labels = {*map(composed, expert.labels), *expert.reject, *labels_of(own.values())}
     folders = {composed(path.name) for path in root.iterdir() if path.is_dir() and not path.name.startswith(".")}
     if not good_only and folders == set(map(composed, expert.labels)):
