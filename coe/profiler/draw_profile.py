@@ -195,8 +195,8 @@ def _gpu(board: BoardProfile) -> list[str]:
 
 
 def loaded(board: BoardProfile) -> int | None:
-    """Return the chosen number of loaded experts; None if no search took place."""
-    return board.chosen.loaded_experts if board.windows else None
+    """Return the chosen number of loaded experts, at most all; None if no search took place."""
+    return min(board.chosen.loaded_experts, len(board.usage)) if board.windows else None
 
 
 def _slid(board: BoardProfile) -> list[WindowPoint]:

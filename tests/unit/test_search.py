@@ -268,6 +268,8 @@ FOUR = (
     kind("someone_elses_very_long_kind_name_of_an_expert", 0.02),
 )
 EVERYTHING = board().model_copy(update={"windows": (), "executors": ()})
+MUCH_ROOM = board(experts=4, peak=9)
+MUCH_ROOM = MUCH_ROOM.model_copy(update={"chosen": MUCH_ROOM.chosen.model_copy(update={"loaded_experts": 20_000})})
 CASES = {
     "four-kinds": profile(*FOUR, A=board()),
     "one-kind": profile(kind("resnet101"), A=board(tries=3)),
@@ -275,6 +277,7 @@ CASES = {
     "few-experts": profile(*FOUR[:2], A=board(experts=5, peak=9, tries=1, images=False)),
     "many-experts": profile(*FOUR[2:], A=board(experts=352, peak=400)),
     "no-kinds": profile(A=board(peak=70)),
+    "small-experts": profile(FOUR[0], A=MUCH_ROOM),
 }
 
 
