@@ -17,9 +17,11 @@ from stations import Shop
 from tiny_line import TINY
 
 from coe.serve.bridge import outbox_relay
-from coe.serve.database import connecting
+from coe.serve.clock import now_us
+from coe.serve.database import connecting, states
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.migration import migrate
+from coe.serve.enums import LineState, Process, Subject
 from coe.serve.worker import station
 
 POSTGRESQL_VARIABLE = "COE_TEST_POSTGRESQL"
@@ -180,6 +182,19 @@ def served(tmp_path, sqlite_template):
         activated(database, TINY)
         with serving(config, database) as running:
             yield running
+
+
+@pytest.fixture(name="station")
+def impatient(served):
+    """A gate that waits briefly for a lock, beside a line that answers."""
+    patient = served.gate.database
+    served.gate.database = open_database(patient.url.render_as_string(), busy_s=0.1)
+    with patient.writing() as connection:
+        states.change(connection, Subject.LINE, LineState.WAITING, by="test", now_us=now_us())
+        states.beat(connection, Process.WORKER, pid=1, now_us=now_us())
+    yield served
+    served.gate.database.close()
+    served.gate.database = patient
 
 
 @pytest.fixture

@@ -208,7 +208,6 @@ class Rabbit:
     def __enter__(self):
         # Without a mapper of its own, the server would start one that outlives it.
         epmd = shutil.which("epmd")
-        assert epmd is not None
         self._epmd = subprocess.Popen([epmd], env=self._environment)
         self.start()
         return self

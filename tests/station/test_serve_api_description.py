@@ -31,8 +31,7 @@ class Description:
         for template, methods in self.document["paths"].items():
             if method.lower() in methods and re.fullmatch(re.sub(r"{\w+}", "[^/]+", template), path):
                 self.seen.add((method, template))
-                found = methods[method.lower()]
-                return found
+                return methods[method.lower()]
         raise AssertionError(f"{method} {path} is not described")
 
     def expect(self, answer):
@@ -218,7 +217,9 @@ def test_a_client_answers_a_call_by_the_description_alone(served, description):
     assert operator.post(path, json={"outcome": "confirmed"}).status_code == 428
     answer = operator.post(path, json={"outcome": outcomes[0]}, headers={"If-Match": taken.headers["ETag"]})
     assert (answer.status_code, answer.json()["by"]) == (201, "operator")
-    operator.post(f"/api/v1/calls/{call['call']}/repair", json={"outcome": "scrapped"}, headers={"If-Match": '"1"'})
+    [source] = described["responses"]["201"]["headers"]
+    path, seen = f"/api/v1/calls/{call['call']}/repair", {"If-Match": answer.headers[source]}
+    assert operator.post(path, json={"outcome": "scrapped"}, headers=seen).status_code == 201
     assert operator.get(f"/api/v1/calls/{call['call']}").json()["verifications"] == [answer.json()]
     assert operator.post("/api/v1/calls/next").status_code == 204
 

@@ -1,10 +1,16 @@
-"""Couriers: each sink is told everything, in order, at least once, and none waits for another."""
+"""Couriers: each sink is told everything, in order, at least once, and none waits for another; a sink of your own."""
 
+import json
+import os
+import re
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from bridging import Remembered, append, bridged, queues, told, waiting
+from bridging import RELAY, Remembered, append, bridged, queues, told, waiting
 from serve_rows import NOON, decided, ng
 from waiting import eventually
 
@@ -19,8 +25,7 @@ pytestmark = pytest.mark.usefixtures("hasty")
 
 
 def open_faults(database):
-    with database.reading() as connection:
-        return [(fault.process, fault.kind, fault.about) for fault in fault_log.open_faults(connection)]
+    return [(fault.process, fault.kind, fault.about) for fault in database.read(fault_log.open_faults)]
 
 
 def test_every_sink_is_told_every_event_in_order_and_the_outbox_empties(sqlite_database):
@@ -213,3 +218,38 @@ def test_a_failure_that_cannot_be_noted_ends_no_relay(sqlite_database, monkeypat
             assert noted.wait(20)
         sink.is_down = False
         eventually(lambda: sink.numbers == [1])
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "integration.md"
+
+
+def test_the_example_of_the_docs_is_told_by_its_path_and_by_its_entry_point(sqlite_database, tmp_path):
+    section = DOCS.read_text(encoding="utf-8").partition("### A sink of your own")[2].partition("\n### ")[0]
+    code, config, entry = re.findall(r"```(?:python|yaml|toml)\n(.*?)```", section, re.S)
+    theirs = tmp_path / "theirs"
+    (theirs / "plant_log-1.dist-info").mkdir(parents=True)
+    (theirs / "plant_log.py").write_text(code)
+    (theirs / "plant_log-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: plant-log\nVersion: 1\n")
+    points = entry.replace("project.entry-points.", "").replace('"', "")
+    (theirs / "plant_log-1.dist-info" / "entry_points.txt").write_text(points)
+    file = tmp_path / "serve.yaml"
+    file.write_text(f"station: aoi-1\ndata: .\n{config}  plant-log:\n    night: {{file: night.jsonl}}\n")
+    with sqlite_database.writing() as connection:
+        event_log.register_sinks(connection, ["day", "night"], NOON)
+        decided(connection, "k1", ng())
+    bridge = subprocess.Popen(
+        [sys.executable, "-c", RELAY, str(file)],
+        stdin=subprocess.PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(theirs)},
+    )
+    logs = [tmp_path / f"{sink}.jsonl" for sink in ("day", "night")]
+    try:
+        eventually(lambda: all(log.exists() and "board.decided" in log.read_text() for log in logs))
+    finally:
+        bridge.communicate()
+    for log in logs:
+        told = [json.loads(line) for line in log.read_text().splitlines()]
+        assert [one["kind"] for one in told] == ["board.accepted", "board.decided"]
+        assert {one["station"] for one in told} == {"aoi-1"}
+    assert bridge.returncode == 0

@@ -12,7 +12,6 @@ from serve_rows import NOON, accepted, decided, decision, files_of_views, good, 
 from sqlalchemy import ForeignKeyConstraint, delete, func, select, text, update
 from sqlalchemy.exc import IntegrityError
 
-from coe.board.parts_list import Side
 from coe.core import Verdict
 from coe.errors import ConfigError
 from coe.serve.database import (
@@ -37,17 +36,7 @@ from coe.serve.database.connecting import DatabaseError, open_database
 from coe.serve.database.hourly import Window
 from coe.serve.database.migration import expect_newest, migrate, newest, revision_of
 from coe.serve.database.row_types import upserting
-from coe.serve.database.tables import (
-    Board,
-    Call,
-    NewBoard,
-    NewEscape,
-    NewFault,
-    NewRepair,
-    NewVerification,
-    NewView,
-    View,
-)
+from coe.serve.database.tables import Board, Call, NewEscape, NewFault, NewRepair, NewVerification, NewView, View
 from coe.serve.database.verifications import CallChanged
 from coe.serve.enums import (
     NEXT,
@@ -66,8 +55,7 @@ from coe.serve.enums import (
 
 
 def kinds(database):
-    with database.reading() as connection:
-        return [event.kind for event in event_log.after(connection, 0)]
+    return [event.kind for event in database.read(event_log.after, 0)]
 
 
 def test_a_new_database_has_the_tables_of_the_schema(database):
@@ -162,11 +150,6 @@ def test_a_board_is_decided_once(database):
     assert kinds(database) == [EventKind.BOARD_ACCEPTED, EventKind.BOARD_DECIDED]
 
 
-def test_a_board_without_calls_is_verified_at_once(database):
-    board = database.write(decided, "k1")
-    assert (board.state, board.verified_us) == (BoardState.VERIFIED, board.decided_us)
-
-
 def test_a_board_for_review_without_calls_is_not_taken_as_verified(database):
     with database.writing() as connection:
         board = accepted(connection, "k1")
@@ -199,14 +182,6 @@ def test_a_board_takes_the_steps_of_the_table_of_states_and_no_others(database):
                 board = row_types.get(connection, Board, board.id) or pytest.fail("the board is gone")
                 taken |= {(before, board.state)} if board.state is not before else set()
     assert taken == {(before, after) for before, following in NEXT.items() for after in following}
-
-
-def test_an_aborted_board_gets_no_decision(database):
-    with database.writing() as connection:
-        board = accepted(connection)
-        assert board_rows.abort(connection, board, NOON, reason="wrong side")
-        assert not board_rows.decide(connection, decision(board, ng()))
-        assert call_rows.of_board(connection, board.id) == []
 
 
 def test_a_board_in_danger_is_named_once(database):
@@ -318,10 +293,12 @@ def test_a_call_is_claimed_by_one_person_until_the_claim_expires(database):
     with database.writing() as connection:
         decided(connection, "k1", ng())
         (call,) = call_rows.open_calls(connection)
-        assert call_rows.claim(connection, call.id, by="ann", until_us=NOON + 10, now_us=NOON)
-        assert call_rows.claim(connection, call.id, by="ann", until_us=NOON + 20, now_us=NOON + 5)
-        assert not call_rows.claim(connection, call.id, by="bob", until_us=NOON + 30, now_us=NOON + 15)
-        assert call_rows.claim(connection, call.id, by="bob", until_us=NOON + 30, now_us=NOON + 20)
+        for by, now_us, until_us, is_given in (
+            *(("ann", 0, 10, True), ("ann", 5, 20, True), ("bob", 15, 30, False), ("bob", 20, 30, True)),
+        ):
+            times = {"by": by, "now_us": NOON + now_us, "until_us": NOON + until_us}
+            assert (call_rows.claim_next(connection, **times) is not None) == is_given
+            assert call_rows.claim(connection, call.id, **times) == is_given
 
 
 def test_each_sink_gets_each_event_in_order_until_it_acknowledges(database):
@@ -358,8 +335,7 @@ def test_ids_of_events_grow_in_the_order_of_commits(database):
         thread.start()
     begun.wait()
     while len(seen) < 80 and (any(thread.is_alive() for thread in threads) or not seen or last != seen[-1]):
-        with database.reading() as connection:
-            new = [event.id for event in event_log.after(connection, last)]
+        new = [event.id for event in database.read(event_log.after, last)]
         seen += new
         last = new[-1] if new else last
     for thread in threads:
@@ -494,20 +470,8 @@ def test_the_chain_of_the_audit_shows_a_changed_entry(database):
         assert audit.prove(connection, newest=proof.sound - 2).broken_id is None
 
 
-def test_an_escape_belongs_to_the_newest_decided_board_of_its_serial(database):
-    with database.writing() as connection:
-        board = accepted(connection, "k1", serial="SN1")
-        board_rows.decide(connection, decision(board))
-        accepted(connection, "k2", serial="SN1")
-        assert repairs.report_escape(connection, NewEscape("SN1", NOON, "ict")).board_id == board.id
-        assert repairs.report_escape(connection, NewEscape("SN2", NOON, "ict")).board_id is None
-        assert connection.scalar(select(func.count()).select_from(tables.escape)) == 2
-
-
 def panel(connection, key, serial, units, product="demo"):
-    of, said = recipe(connection, product), {"serials": units}
-    new = NewBoard(key, "d" * 64, of.id, serial, "", Side.TOP, "", said, "feeder", NOON, None)
-    return board_rows.accept(connection, new)
+    return accepted(connection, key, serial=serial, of=recipe(connection, product), serials=units)
 
 
 def test_an_escape_of_a_unit_belongs_to_its_panel_and_one_that_is_repeated_counts_once(database):
@@ -565,7 +529,6 @@ def test_the_log_of_a_sqlite_database_is_cut(sqlite_database):
         for number in range(200):
             accepted(connection, f"k{number}")
     sqlite_database.shorten_log()
-    assert sqlite_database.url.database is not None
     with open(sqlite_database.url.database + "-wal", "rb") as log:
         assert log.read() == b""
 

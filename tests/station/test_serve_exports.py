@@ -1,40 +1,55 @@
-"""Exports: labelled folders that training takes, and that hold what people said."""
+"""Exports: labelled folders that hold what people said, and that training takes: a line learns from its calls."""
 
+import io
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
-from serve_rows import decision, ng, the
-from serving import hand_in, png, put
+import whole_boards
+from drawn_boards import truth
+from PIL import Image
+from serve_rows import decide, ng, the
+from serving import activated, config_of, hand_in, png, put, say, serving
 from sqlalchemy import insert
+from stations import deciding, quick_opener, state_of
+from tiny_line import TINY
+from waiting import eventually
+from whole_boards import POSE, WHOLE, RedDevice, layout_of, picture_of
 
+from coe.cli import experts_command
 from coe.core import Verdict
+from coe.placement import crop
 from coe.results import marks
 from coe.serve.clock import now_us
-from coe.serve.database import audit, board_rows, views
+from coe.serve.database import audit, board_rows, call_rows, views
 from coe.serve.database.board_rows import GoodComponent
+from coe.serve.database.connecting import open_database
 from coe.serve.database.tables import escape, unit_serial
-from coe.serve.enums import Outcome
+from coe.serve.enums import BoardState, Outcome
 from coe.serve.retention import sweep
+from coe.serve.worker.station import Station
 
 
 def with_answers(served):
     """Decide a board with four calls, of which three are answered, and two good parts."""
     parts = ("R1", "R2", "R3", "R4", "R8", "R9")
     hand_in(served.feeder, "k1", dict.fromkeys(parts, "A"))
-    with served.database.writing() as connection:
-        board = the(board_rows.of_key(connection, "k1"))
-        view_of = {view.name: view.id for view in views.of_board(connection, "k1")}
-        rows = [{"expert": "body", "label": "good", "score": 0.99}]
-        calls = [ng(refdes, view_id=view_of[refdes]) for refdes in parts[:4]]
-        good = [GoodComponent(refdes, "A", view_of[refdes], None, rows) for refdes in parts[4:]]
-        board_rows.decide(connection, decision(board, *calls, fine=good, at_us=now_us()))
+    decided(served, "k1", parts[4:], parts[:4])
     words = ({"outcome": "confirmed"}, {"outcome": "false call"}, {"outcome": "accepted", "label": "chipped"})
     for id, word in enumerate(words, 1):
-        path = f"/api/v1/calls/{id}/verification"
-        assert served.operator.post(path, json=word, headers={"If-Match": '"0"'}).status_code == 201
+        assert say(served.operator, id, **word).status_code == 201
+
+
+def decided(served, key, good, called):
+    """Decide a board that was handed in, with these good parts and calls of the others."""
+    view_of = {view.name: view.id for view in served.database.read(views.of_board, key)}
+    rows = [{"expert": "body", "label": "good", "score": 0.99}]
+    fine = [GoodComponent(refdes, "A", view_of[refdes], None, rows) for refdes in good]
+    return decide(served.database, key, *(ng(refdes, view_id=view_of[refdes]) for refdes in called), fine=fine)
 
 
 def listed(folder):
@@ -70,8 +85,7 @@ def test_an_export_has_a_folder_for_each_expert_and_label(served):
 
 def test_labels_that_cannot_name_a_folder_are_left_out_and_counted(served):
     with_answers(served)
-    word = {"outcome": "confirmed", "label": "../../etc"}
-    served.operator.post("/api/v1/calls/4/verification", json=word, headers={"If-Match": '"0"'})
+    say(served.operator, 4, "confirmed", label="../../etc")
     body = served.engineer.post("/api/v1/exports", json={}).json()
     assert body["left_out"] == {"nobody said a label that can name a folder": 1}
     assert not [path for path in listed(served.gate.config.data) if "etc" in path]
@@ -105,13 +119,10 @@ def test_a_defect_is_never_exported_under_a_label_that_passes(served, outcome, m
         1,
     ):
         hand_in(served.feeder, f"k{number}", {"R1": "A"})
-        with served.database.writing() as connection:
-            board = the(board_rows.of_key(connection, f"k{number}"))
-            (view,) = views.of_board(connection, f"k{number}")
-            doubt = replace(ng("R1", Verdict.REVIEW, view.id), expert=expert, label=label)
-            board_rows.decide(connection, decision(board, doubt, fine=[], at_us=now_us()))
-        word = {"outcome": outcome, "label": said}
-        served.operator.post(f"/api/v1/calls/{number}/verification", json=word, headers={"If-Match": '"0"'})
+        (view,) = served.database.read(views.of_board, f"k{number}")
+        doubt = replace(ng("R1", Verdict.REVIEW, view.id), expert=expert, label=label)
+        decide(served.database, f"k{number}", doubt, fine=[])
+        say(served.operator, number, outcome, label=said)
         if folder is None:
             left_out.append(number)
         else:
@@ -138,17 +149,13 @@ def test_a_part_that_is_reported_as_an_escape_is_no_good_part(served, where, lef
 
 
 def test_the_escape_of_a_unit_is_no_good_part_of_its_panel(served):
-    put(served.feeder, "p1", "one")
-    shown = {"one": {"refdes": "left/R1", "component": "A"}}
+    put(served.feeder, "p1", "left%2FR1")
+    shown = {"left/R1": {"refdes": "left/R1", "component": "A"}}
     said = {"recipe": "tiny", "serial": "P1", "views": shown}
     assert served.feeder.post("/api/v1/boards/p1", json=said).status_code == 202
+    board = decided(served, "p1", ["left/R1"], [])
     with served.database.writing() as connection:
-        board = the(board_rows.of_key(connection, "p1"))
         connection.execute(insert(unit_serial).values(serial="SN7", board_id=board.id))
-        (view,) = views.of_board(connection, "p1")
-        finding = {"expert": "body", "label": "ok", "score": 0.99}
-        fine = GoodComponent("left/R1", "A", view.id, None, [finding])
-        board_rows.decide(connection, decision(board, fine=[fine], at_us=now_us()))
 
     def good():
         folder = Path(served.engineer.post("/api/v1/exports", json={"days": 1}).json()["folder"])
@@ -162,13 +169,7 @@ def test_the_escape_of_a_unit_is_no_good_part_of_its_panel(served):
 def inspected(served, key, side, *parts):
     """Decide a board of serial S1: its first part is OK, the others are calls."""
     assert hand_in(served.feeder, key, dict.fromkeys(parts, "A"), serial="S1", side=side).status_code == 202
-    with served.database.writing() as connection:
-        board = the(board_rows.of_key(connection, key))
-        view_of = {view.name: view.id for view in views.of_board(connection, key)}
-        finding = {"expert": "body", "label": "ok", "score": 0.99}
-        fine = GoodComponent(parts[0], "A", view_of[parts[0]], None, [finding])
-        opened = [ng(refdes, view_id=view_of[refdes]) for refdes in parts[1:]]
-        board_rows.decide(connection, decision(board, *opened, fine=[fine], at_us=now_us()))
+    decided(served, key, parts[:1], parts[1:])
 
 
 def exported(served):
@@ -202,28 +203,107 @@ def test_an_escape_is_about_all_boards_of_its_serial(served, said, left, is_earl
 def test_a_false_call_that_a_later_test_contradicts_is_no_good_part(served):
     inspected(served, "k1", "top", "R1", "R5", "R6")
     for id, outcome in ((1, "false call"), (2, "confirmed")):
-        path = f"/api/v1/calls/{id}/verification"
-        served.operator.post(path, json={"outcome": outcome}, headers={"If-Match": '"0"'})
+        say(served.operator, id, outcome)
     assert exported(served) == {(1, "R1"), (1, "R5"), (1, "R6")}
     for refdes in ("R5", "R6"):
         served.operator.post("/api/v1/escapes", json={"serial": "S1", "refdes": refdes})
     assert exported(served) == {(1, "R1"), (1, "R6")}
 
 
-def test_operators_do_not_export(served):
-    assert served.operator.post("/api/v1/exports", json={}).status_code == 403
-
-
 def test_no_picture_goes_while_a_call_of_its_board_is_open(served):
     hand_in(served.feeder, "k1", {"R1": "A", "R8": "A"})
-    with served.database.writing() as connection:
-        board = the(board_rows.of_key(connection, "k1"))
-        board_rows.decide(connection, decision(board, ng("R1"), ng("R8"), at_us=now_us()))
+    decide(served.database, "k1", ng("R1"), ng("R8"))
     retention = served.gate.config.retention
     far_us = now_us() + 10**16
     for open_calls in (2, 1):
         assert sweep(served.database, served.gate.pictures, retention, far_us) == 0
-        path = f"/api/v1/calls/{3 - open_calls}/verification"
-        served.operator.post(path, json={"outcome": "false call"}, headers={"If-Match": '"0"'})
+        say(served.operator, 3 - open_calls, "false call")
     assert sweep(served.database, served.gate.pictures, retention, far_us) == 2
     assert served.operator.get("/api/v1/calls/1/picture").status_code == 404
+
+
+NEW = TINY.replace("body-c: {kind", "body-d: {kind").replace("inspect: body-c", "inspect: body-d")
+ALL = ("P1", "P2", "P3", "P4")
+
+
+def whole_in(served, layout, number, *, is_good, version=1):
+    """Hand a whole board in, on which P4 is good or bad, and the others are good."""
+    light = ALL if is_good else ALL[:3]
+    put(served.feeder, f"k{number}", "top", whole_boards.png(picture_of(layout, light)))
+    body = {"recipe": "whole", "version": version, "whole": "top", "serial": f"SN{number}"}
+    answer = served.feeder.post(f"/api/v1/boards/k{number}", json=body)
+    assert answer.status_code == 202, answer.text
+    return state_of(served.database, answer.json()["board"])
+
+
+def verified(served, tiny, layout, number):
+    """Let a line decide so many boards, of which every second has a bad P4, and a person confirm each call."""
+    handed_in = [whole_in(served, layout, index, is_good=index % 2 == 0) for index in range(number)]
+    with deciding(served.gate.config, served.database, quick_opener(tiny, RedDevice())):
+        eventually(lambda: all(state_of(served.database, one.id).verdict is not None for one in handed_in))
+    while (call := served.operator.post("/api/v1/calls/next")).status_code == 200:
+        path, tag = f"/api/v1/calls/{call.json()['call']}/verification", call.headers["etag"]
+        word = {"outcome": Outcome.CONFIRMED}
+        assert served.operator.post(path, json=word, headers={"If-Match": tag}).status_code == 201
+    assert {state_of(served.database, one.id).state for one in handed_in} == {BoardState.VERIFIED}
+
+
+def test_parts_of_whole_boards_are_exported_as_the_experts_saw_them(served, tiny):
+    layout = layout_of(WHOLE)
+    activated(served.database, TINY, name="whole", whole=WHOLE)
+    verified(served, tiny, layout, 2)
+    answer = served.engineer.post("/api/v1/exports", json={}).json()
+    assert answer["counts"]["body-c"] == {"bad": 1, "ok": 1}
+    assert answer["left_out"] == {}
+    (bad,) = Path(answer["folder"], "body-c/bad").iterdir()
+    site = next(site for site in layout.sites if site.name == "P4")
+    seen = the(crop(picture_of(layout, ALL[:3]), site, truth(layout, POSE)[0]))
+    exported = np.asarray(Image.open(io.BytesIO(bad.read_bytes())))
+    assert exported.shape == seen.shape
+    assert np.abs(exported.astype(int) - seen).mean() < 3  # the line finds the board a little beside the truth
+    rows = json.loads(Path(answer["manifest"]).read_text())["pictures"]
+    assert {len(row["place"]["polygon"]) for row in rows} == {4}
+    assert [row["call"] for row in rows if row["outcome"]] == [1]
+
+
+@pytest.mark.slow
+def test_an_expert_that_learned_from_verified_boards_decides_the_next_boards(
+    tmp_path, sqlite_template, own_tiny, tiny, call
+):
+    settings = {"store": own_tiny[1], "memory": "60MB", "profile": "none"}
+    config = config_of(tmp_path, line=settings, drain_s=20)
+    shutil.copy(sqlite_template, tmp_path / "serve.db")
+    database, layout = open_database(config.database_url), layout_of(WHOLE)
+    activated(database, TINY, name="whole", whole=WHOLE)
+    with serving(config, database) as served:
+        verified(served, tiny, layout, 24)
+        folder = Path(served.engineer.post("/api/v1/exports", json={}).json()["folder"])
+        rules = tmp_path / "tiny.yaml"
+        rules.write_text(NEW)
+        options = ("--board", rules, "--epochs", 6, "--batch", 8, "--threads", 1, "--lr", 0.01, "--store", own_tiny[1])
+        said = call("train", "tiny/body-d", "--data", folder / "body-c", *options, command=experts_command)
+        assert said.status == 0, said.words
+        posted = served.engineer.post("/api/v1/recipes/whole", json={"rules": NEW, "whole": WHOLE})
+        assert posted.status_code == 201, posted.text
+        version = posted.json()["version"]
+        path = f"/api/v1/recipes/whole/{version}"
+        overlay = served.engineer.post(f"{path}/overlay", content=whole_boards.png(picture_of(layout, ALL)))
+        seen = {"picture": overlay.headers["x-picture-sha256"], "proof": overlay.headers["x-overlay-proof"]}
+        assert served.engineer.post(f"{path}/confirmation", json=seen).status_code == 201
+        asked = served.engineer.post(f"{path}/activate")
+        good, bad = (
+            whole_in(served, layout, number, is_good=is_good, version=version)
+            for number, is_good in ((100, True), (101, False))
+        )
+        station = Station(config, database)
+        while any(state_of(database, one.id).verdict is None for one in (good, bad)):
+            station.step()
+        station.close()
+        activation = served.engineer.get(asked.headers["location"]).json()
+    assert (version, activation["state"]) == (2, "active"), activation
+    with database.reading() as connection:
+        passed = {one.refdes: one.findings[0] for one in board_rows.unpack(board_rows.findings_of(connection, good.id))}
+        called = {one.refdes: one for one in call_rows.of_board(connection, bad.id)}
+    assert (passed["P4"]["expert"], passed["P4"]["label"]) == ("body-d", "ok")
+    assert (called["P4"].expert, called["P4"].label, called["P4"].verdict) == ("body-d", "bad", Verdict.NG)
+    database.close()

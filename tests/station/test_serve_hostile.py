@@ -1,25 +1,40 @@
-"""Requests of those who mean no good, and of those who do not know better: refused with problem JSON, and no harm."""
+"""Requests of those who mean no good, or do not know better: refused with problem JSON, and no harm."""
 
 import errno
 import gzip
+import json
 import socket
 import struct
 import threading
+import time
 import zlib
 
 import pytest
-from serving import hand_in, png, problem, put, raw
+from quick_line import QuickDevice
+from serve_rows import NOON, decided, ng, the
+from serving import WITH_HEADER, activated, client_of, config_of, png, problem, put, raw
+from sqlalchemy import make_url, text
+from sqlalchemy.exc import TimeoutError as NoConnection
+from stations import LIGHT, accept, deciding, quick_opener, state_of
+from tiny_line import TINY
+from waiting import eventually
 
 from coe.config import MAX_IMAGE_PIXELS
+from coe.core import Verdict
+from coe.errors import ConfigError
+from coe.helpers.strict_model import of_json
 from coe.serve.clock import now_us
-from coe.serve.database import board_rows, fault_log, keys
-from coe.serve.database.board_rows import BoardFilter
-from coe.serve.database.connecting import open_database
-from coe.serve.database.tables import NewFault
-from coe.serve.enums import FaultKind, Process, Role
+from coe.serve.database import call_rows, fault_log, keys, recipe_versions
+from coe.serve.database.connecting import DatabaseError, DatabaseErrorKind, open_database, translated
+from coe.serve.database.tables import NewCall, NewFault
+from coe.serve.enums import CallReason, FaultKind, Process, Role
+from coe.serve.gate import recipe_routes, state_routes
+from coe.serve.gate.access import COOKIE
 from coe.serve.gate.app import OPERATIONS
 from coe.serve.gate.storage import OwnFaults
 from coe.serve.picture_folder import Receiving
+from coe.serve.recipe_content import RecipeContent
+from coe.serve.request import BoardRequest
 from coe.serve.service_config import Limits
 
 GUARDED = [operation for operation in OPERATIONS if operation.roles is not None]
@@ -50,10 +65,12 @@ def test_without_a_valid_key_nothing_is_done(served):
 
 def test_a_key_of_another_role_does_nothing(served):
     for operation in GUARDED:
-        assert operation.roles is not None
         for role in set(Role) - operation.roles:
             client = getattr(served, role.value)
             problem(client.request(operation.method, path_of(operation)), 403, "wrong-role")
+    problem(served.operator.post("/api/v1/exports", json={}), 403, "wrong-role")
+    problem(served.feeder.get("/api/v1/stats/fpy"), 403, "wrong-role")
+    problem(served.feeder.post("/api/v1/escapes", json={}), 403, "wrong-role")
 
 
 LEADING_OUT = (
@@ -81,15 +98,6 @@ def test_no_name_leads_out_of_the_folder(served):
             request.url = request.url.copy_with(raw_path=path.encode())
             assert served.feeder.send(request).status_code in (400, 404, 405), name
     assert {path.name for path in paths() - before if not path.is_dir()} <= {"serve.db-wal", "serve.db-shm"}
-
-
-def test_names_that_look_like_statements_are_names(served):
-    key = "k'); DROP TABLE board; --"
-    answer = hand_in(served.feeder, key, {"R1": "A"}, serial="' OR 1=1 --", work_order="<script>alert(1)</script>")
-    assert answer.status_code == 202
-    with served.database.reading() as connection:
-        assert board_rows.find(connection, BoardFilter(serial="' OR 1=1 --"), limit=9)
-        assert not board_rows.find(connection, BoardFilter(serial="%"), limit=9)
 
 
 def test_a_body_that_is_too_large_is_refused_with_and_without_its_length(served):
@@ -257,3 +265,219 @@ def test_every_picture_that_the_gate_accepts_can_be_decoded_by_the_line(monkeypa
         Limits(pixels=MAX_IMAGE_PIXELS + 1)
     monkeypatch.setenv("COE_MAX_MEGAPIXELS", "250")
     assert Limits(pixels=250_000_000).pixels == 250_000_000
+
+
+HUGE = "9" * 5000
+"""Python reads no number of so many digits."""
+
+
+PATHS = (f"/api/v1/boards/{HUGE}", f"/api/v1/recipes/tiny/{HUGE}")
+
+
+def test_a_number_that_no_column_holds_is_no_row(served):
+    for path in PATHS:
+        problem(served.engineer.get(path), 404, "not-found")
+    assert served.engineer.get("/api/v1/recipes/tiny/0001").json()["version"] == 1
+    body = {"recipe": "tiny", "version": 10**30, "views": {}}
+    problem(served.feeder.post("/api/v1/boards/k", json=body), 422, "invalid")
+
+
+def test_a_cookie_that_is_no_ascii_is_no_session(served):
+    answer = served.nobody.get("/api/v1/state", headers={b"Cookie": f"{COOKIE}=é".encode("latin-1")})
+    problem(answer, 401, "no-key")
+
+
+def test_a_filter_that_no_database_can_answer_is_refused(served):
+    for query in ("until=0001-01-01", "until=9999-12-31T23:59:59", "recipe=%00", "recipe=%1b[2J"):
+        problem(served.operator.get(f"/api/v1/stats/fpy?{query}"), 400, "bad-request")
+        assert served.operator.get(f"/statistics?{query}").status_code == 400
+
+
+def test_a_name_of_other_letters_stands_in_the_location(served, monkeypatch):
+    monkeypatch.setattr(recipe_routes, "check", lambda *_: ())
+    content = served.engineer.get("/api/v1/recipes/tiny/1").json()["content"]
+    for name, written in (("板", "%E6%9D%BF"), ("a?b#c", "a%3Fb%23c")):
+        answer = served.engineer.post(f"/api/v1/recipes/{written}", json=content)
+        assert (answer.status_code, answer.headers["location"]) == (201, f"/api/v1/recipes/{written}/1")
+        assert served.engineer.get(answer.headers["location"]).json()["name"] == name
+
+
+def test_a_note_has_lines_and_no_hidden_characters(served):
+    for note in ("\x00", "\x1b[2J", "\u202e"):
+        problem(served.operator.post("/api/v1/escapes", json={"serial": "S", "note": note}), 422, "invalid")
+    assert served.operator.post("/api/v1/escapes", json={"serial": "S", "note": "a\r\n\tb"}).status_code == 201
+
+
+def test_who_has_no_key_sends_little(served):
+    problem(served.nobody.post("/api/v1/session", content=b"x" * 5000, headers=WITH_HEADER), 413, "too-large")
+
+
+def test_a_body_of_many_faults_is_refused_at_once():
+    with pytest.raises(ConfigError, match=r"2,001 entries do not fit"):
+        of_json({f"k{number}": 1 for number in range(2000)}, BoardRequest)
+    with pytest.raises(ConfigError, match=r"'a{200}' is not a key") as caught:
+        of_json({"recipe": "a", "a" * 1_000_000: 1}, BoardRequest)
+    assert len(str(caught.value)) < 1000
+
+
+def test_nobody_waits_for_a_large_body_of_another_client(served):
+    """The body holds the interpreter for a while, and the loop goes on between its parts."""
+    body = json.dumps({"recipe": "tiny", "views": {f"v{i}": {"refdes": "a", "component": 1} for i in range(60_000)}})
+    answers = []
+    ended = threading.Event()
+
+    def ask():
+        with client_of(served.address) as client:
+            while not ended.is_set():
+                client.get("/health/live")
+                answers.append(time.monotonic())
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        begun = time.monotonic()
+        problem(served.feeder.post("/api/v1/boards/k", content=body), 422, "invalid")
+        during = [moment for moment in answers if begun < moment]
+    finally:
+        ended.set()
+        asking.join()
+    assert len(during) >= 5
+
+
+def test_no_answer_names_another_host(served):
+    """Clients of HTTP correct such paths before they are sent, so these are sent as they are."""
+    for target in (b"//evil.example/", b"//evil.example/verify", b"/\\evil.example", b"http://evil.example/verify"):
+        answer = raw(served, b"GET " + target + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 404"), target
+        assert b"location:" not in answer.lower()
+    for host in (b"evil.example", b"[", b"a?b"):
+        answer = raw(served, b"GET /verify HTTP/1.1\r\nHost: " + host + b"\r\nConnection: close\r\n\r\n")
+        assert b"location: /login?next=" in answer, host
+        assert b"evil" not in answer
+    for way in ("/\t/evil.example", "/\n/evil.example", "/\r\\evil.example"):  # browsers leave these characters out
+        assert 'data-next="/"' in served.nobody.get("/login", params={"next": way}).text
+
+
+def test_a_fault_of_the_service_has_the_headers_of_every_answer(served, monkeypatch):
+    def broken(*_):
+        raise RuntimeError("secret words")
+
+    monkeypatch.setattr(state_routes, "why_not_ready", broken)
+    answer = served.nobody.get("/health/ready")
+    assert "secret words" not in problem(answer, 500, "fault")["detail"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_a_stream_of_events_ends_with_its_key(served, monkeypatch):
+    monkeypatch.setattr(state_routes, "ALIVE_S", 0.05)
+    key = keys.generate()
+    served.database.write(keys.add, "guest", Role.OPERATOR, key, now_us=now_us())
+    headers = {"Authorization": f"Bearer {key}"}
+    with served.nobody.stream("GET", "/api/v1/events", headers=headers) as stream:
+        lines = stream.iter_lines()
+        assert next(lines) == ": begins"
+        assert any(line == ": alive" for line in lines)
+        served.database.write(keys.revoke, "guest", now_us())
+        for _ in lines:  # it comes to an end
+            pass
+    problem(served.nobody.get("/api/v1/events", headers=headers), 401, "no-key")
+
+
+DIRTY = "it said \x00, \x1b[2J and \udcff\nand more"
+CLEAN = "it said \\x00, \\x1b[2J and \\xff\nand more"
+
+
+def test_a_recipe_of_another_version_of_the_service_ends_no_line(tmp_path, sqlite_database, tiny):
+    config = config_of(tmp_path)
+    old = sqlite_database.write(
+        recipe_versions.add, "old", {"rules": TINY, "a key of the past": 1}, by="ann", now_us=NOON
+    )
+    new = activated(sqlite_database, TINY)
+    broken = accept(config, sqlite_database, old.id, {"R1": LIGHT}, key="k1")
+    good = accept(config, sqlite_database, new.id, {"R1": LIGHT}, key="k2")
+    with deciding(config, sqlite_database, quick_opener(tiny, QuickDevice())):
+        eventually(lambda: state_of(sqlite_database, good.id).verdict is Verdict.OK)
+    found = state_of(sqlite_database, broken.id)
+    assert found.verdict is Verdict.REVIEW
+    assert "a key of the past" in found.reason
+    (call,) = sqlite_database.read(call_rows.of_board, broken.id)
+    assert call.reason is CallReason.FAILED
+
+
+@pytest.mark.parametrize("refdes", ["", "R" * 201, "R\x001", "R\u202e"])
+def test_a_part_has_a_name_that_every_column_holds(refdes):
+    with pytest.raises(ConfigError, match="parts"):
+        of_json({"rules": TINY, "parts": {refdes: "A"}}, RecipeContent)
+
+
+@pytest.mark.parametrize("field", ["parts", "feeders"])
+@pytest.mark.parametrize("other", ["Gro\u0308\u00dfe", " Gr\u00f6\u00dfe", "Gr\u00f6\u00dfe\t"])
+def test_of_two_names_that_are_one_none_is_lost(field, other):
+    with pytest.raises(ConfigError, match=field):
+        of_json({"rules": TINY, field: {"Gr\u00f6\u00dfe": "A", other: "B"}}, RecipeContent)
+
+
+def test_every_database_takes_what_an_experts_code_says(database):
+    failed = NewCall("R2", "R0402", Verdict.REVIEW, CallReason.FAILED, detail=DIRTY)
+    with database.writing() as connection:
+        board = decided(connection, "k1", ng(), failed)
+        fault = fault_log.note(connection, NewFault(Process.WORKER, FaultKind.INSPECTOR_FAILED, DIRTY), NOON)
+        again = fault_log.note(connection, NewFault(Process.WORKER, FaultKind.INSPECTOR_FAILED, DIRTY), NOON)
+        assert (fault.message, again.message, again.times) == (CLEAN, CLEAN, 2)
+        call = call_rows.of_component(connection, board.id, "R2")
+        assert call.detail == CLEAN
+        raised = NewCall("R2", "R0402", Verdict.NG, CallReason.EXPERT, detail=DIRTY)
+        assert call_rows.raise_verdict(connection, call, raised)
+
+
+# A database that cannot be used is an error that passes, whatever the driver calls it, and does not end the feed
+
+
+def test_a_damaged_file_is_a_database_that_cannot_be_read(sqlite_database):
+    file = the(sqlite_database.url.database)
+    sqlite_database.shorten_log()
+    sqlite_database.close()
+    with open(file, "r+b") as damaged:
+        damaged.seek(4096)
+        damaged.write(b"\xff" * 40 * 4096)
+    database = open_database(str(sqlite_database.url))
+    with pytest.raises(DatabaseError, match="malformed") as error, database.reading() as connection:
+        connection.execute(text("SELECT * FROM board, event, recipe, view")).all()
+    assert error.value.kind is DatabaseErrorKind.LOST
+    database.close()
+
+
+def test_connections_that_all_wait_for_a_database_are_an_error():
+    with (
+        pytest.raises(DatabaseError, match="all connections are in use") as error,
+        translated(make_url("sqlite:///it.db")),
+    ):
+        raise NoConnection("QueuePool limit of size 16 overflow 10 reached")
+    assert error.value.kind is DatabaseErrorKind.LOST
+
+
+def test_the_feed_goes_on_after_a_time_without_a_free_connection(served, monkeypatch):
+    """It would say no event ever after, and clients that wait for a decision would wait in vain."""
+    feed, failures = served.gate.feed, 0
+    connect = served.database.engine.connect
+
+    def refuse():
+        nonlocal failures
+        failures += 1
+        raise NoConnection("no connection")
+
+    monkeypatch.setattr(served.database.engine, "connect", refuse)
+    for _ in range(200_000):
+        if failures >= 2:
+            break
+        feed.hurry()
+    assert failures >= 2
+    monkeypatch.setattr(served.database.engine, "connect", connect)
+    before = feed.last_id
+    assert served.engineer.post("/api/v1/drain").status_code == 200
+    for _ in range(2000):
+        if feed.last_id > before:
+            break
+        served.operator.get("/health/live")
+    assert feed.last_id > before

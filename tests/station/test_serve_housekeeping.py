@@ -1,35 +1,45 @@
-"""What a service is made of: init, keys, backup, and which pictures go when."""
+"""What a service is made of: init, keys, backup and what docs/operations.md promises; which pictures go when."""
 
+import json
 import os
+import re
 import shutil
 import stat
 import time
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import stations
+import yaml
 from full_disk import disk_of
-from serve_rows import decision, ng
-from serving import activated, config_of
-from stations import DARK, LIGHT, accept
+from quick_line import QuickDevice
+from serve_rows import NOON, decide, decided, decision, late, ng
+from serving import activated, config_of, hand_in, png, serving
+from stations import DARK, LIGHT, accept, deciding, quick_opener
 from tiny_line import TINY
+from waiting import eventually
 
 from coe.board import calibration_file
+from coe.cli.common import Exit
 from coe.core import Verdict
 from coe.errors import CoeError, ConfigError
 from coe.helpers.files import NotWritten, alone
-from coe.serve import backup, service_config
+from coe.serve import backup, processes, service_config
 from coe.serve import command as serve
+from coe.serve.backup import back_up
 from coe.serve.clock import DAY_US, HOUR_US, now_us
 from coe.serve.creation import Wanted, create
-from coe.serve.database import board_rows, call_rows, keys, recipe_versions, verifications, views
+from coe.serve.database import audit, board_rows, call_rows, event_log, keys, recipe_versions, verifications, views
+from coe.serve.database.board_rows import Amendment
 from coe.serve.database.connecting import open_database
+from coe.serve.database.migration import migrate
 from coe.serve.database.tables import NewVerification, NewView
-from coe.serve.enums import Outcome, Role
+from coe.serve.enums import EventKind, Outcome, Role
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
-from coe.serve.service_config import Retention
+from coe.serve.service_config import Retention, ServeConfig
 
 
 @pytest.fixture
@@ -60,8 +70,7 @@ def test_init_makes_a_service_and_its_keys_are_for_its_owner_alone(own_tiny, cal
     assert (folder / "keys.json").stat().st_mode & 0o777 == 0o600
     database = open_database(made.database_url)
     with database.reading() as connection:
-        active = recipe_versions.active(connection, "tiny")
-        assert active is not None
+        assert recipe_versions.active(connection, "tiny")
         assert {key.role for key in keys.all_keys(connection)} == set(Role)
     database.close()
     again = call("init", folder, "--board", board, "--store", store, command=serve)
@@ -266,11 +275,7 @@ def test_pictures_go_after_their_time_and_none_while_it_is_needed(filled, databa
         return sum(path.is_file() for path in filled.pictures.rglob("*"))
 
     assert left(1000) == 2  # the board is not decided
-    with database.writing() as connection:
-        board = board_rows.of_key(connection, "k1")
-        assert board is not None
-        decision = board_rows.Decision(board, ng().verdict, now_us(), False, [ng("R2")], [])
-        assert board_rows.decide(connection, decision)
+    decide(database, "k1", ng("R2"))
     assert left(1000) == 2  # a call is open
     with database.writing() as connection:
         (call,) = call_rows.open_calls(connection)
@@ -280,10 +285,7 @@ def test_pictures_go_after_their_time_and_none_while_it_is_needed(filled, databa
 
 
 def test_a_board_whose_pictures_are_gone_is_not_looked_at_again(filled, database):
-    with database.writing() as connection:
-        board = board_rows.of_key(connection, "k1")
-        assert board is not None
-        assert board_rows.decide(connection, decision(board, at_us=now_us()))
+    decide(database, "k1")
     pictures, keep, later_us = Pictures(filled.pictures), Retention(ok_days=1), now_us() + 2 * DAY_US
     assert sweep(database, pictures, keep, now_us()) == 0
     assert len(database.read(views.expired, Verdict.OK, later_us, later_us, after_id=0, limit=9)) == 2
@@ -336,7 +338,6 @@ def test_pictures_without_a_board_and_of_aborted_boards_go(filled, database):
     pictures = Pictures(filled.pictures)
     with database.writing() as connection:
         board = board_rows.of_key(connection, "k1")
-        assert board is not None
         assert board_rows.abort(connection, board, now_us(), reason="no")
         view = views.of_board(connection, "k1")[0]
     assert sweep(database, pictures, Retention(), now_us()) == 0
@@ -357,7 +358,133 @@ def test_what_a_crash_left_without_a_row_goes(filled, database):
     assert strays(database, pictures, now_us() + DAY_US - HOUR_US) == 0  # a younger file may be about to get its row
     assert strays(database, pictures, now_us() + DAY_US + HOUR_US) == 1
     assert not pictures.path(stray).exists()
-    with database.reading() as connection:
-        assert all(pictures.path(view.file).exists() for view in views.of_board(connection, "k1"))
+    assert all(pictures.path(view.file).exists() for view in database.read(views.of_board, "k1"))
     pictures.prepare()
     assert list((filled.pictures / "incoming").iterdir()) == []
+
+
+FOLDER = Path(__file__).parents[2] / "docs" / "operations"
+
+
+def test_a_restored_backup_shows_boards_and_pictures_and_decides_what_was_waiting(served, tmp_path, tiny):
+    hand_in(served.feeder, "decided", {"R1": "C", "R2": "C"})
+    board = decide(served.database, "decided", ng("R1", view_id=1))
+    with served.database.writing() as connection:
+        keys.revoke(connection, "engineer", now_us())
+        audit.append(connection, "console", "revoke key", "engineer", now_us=now_us())
+    waiting = hand_in(served.feeder, "waiting", {"R1": "C"}).json()["board"]
+    back_up(served.gate.config, tmp_path / "backup")
+    hand_in(served.feeder, "later", {"R1": "C"})
+    key, held = served.feeder.headers["authorization"], served.engineer.headers["authorization"]
+
+    restored = config_of(Path(shutil.copytree(tmp_path / "backup", tmp_path / "restored")))
+    database = open_database(restored.database_url)
+    assert not migrate(database)
+    with database.writing() as connection:
+        connection.exec_driver_sql("DELETE FROM api_key WHERE name = 'engineer'")
+        connection.exec_driver_sql("UPDATE api_key SET name = 'old ' || name")
+    with serving(restored, database) as service, deciding(restored, database, quick_opener(tiny, QuickDevice())):
+        eventually(lambda: service.operator.get(f"/api/v1/boards/{waiting}").json()["verdict"] == "OK")
+        (call,) = service.operator.get(f"/api/v1/boards/{board.id}").json()["calls"]
+        assert (call["refdes"], call["verdict"]) == ("R1", "NG")
+        picture = service.operator.get("/api/v1/calls/1/picture")
+        assert (picture.status_code, picture.content) == (200, png(0))
+        assert service.nobody.get("/api/v1/boards/1", headers={"Authorization": key}).status_code == 200
+        assert service.nobody.get("/api/v1/boards/1", headers={"Authorization": held}).status_code == 401
+        assert hand_in(service.feeder, "later", {"R1": "C"}).status_code == 202
+        assert database.read(audit.prove).broken_id is None
+        eventually(lambda: all(one["verdict"] for one in rows_of(service, waiting, waiting + 1)))
+        told = [kind for kind in kinds_of(service, waiting) if kind is EventKind.BOARD_DECIDED]
+        assert len(told) == 1
+    database.close()
+
+
+def rows_of(service, *ids):
+    return [service.operator.get(f"/api/v1/boards/{id}").json() for id in ids]
+
+
+def kinds_of(service, id):
+    return [event.kind for event in service.database.read(event_log.after, 0, board_id=id)]
+
+
+def test_systemd_and_compose_wait_as_long_as_each_process_needs():
+    config = ServeConfig(station="a")
+    compose = yaml.safe_load((FOLDER / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    for name, most_s in (("web", 2 * processes.GRACE_S), ("worker", config.drain_s + processes.GRACE_S)):
+        text = (FOLDER / f"coe-{name}.service").read_text(encoding="utf-8")
+        unit = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
+        assert (unit["Type"], unit["Restart"]) == ("notify", "always")
+        assert unit["ExecStart"] == f"/opt/coe/current/bin/coe-serve {name} /etc/coe/serve.yaml"
+        assert float(unit["TimeoutStopSec"]) > most_s
+        assert int(unit["SuccessExitStatus"]) == Exit.INTERRUPTED  # of a process that is stopped while it starts
+        container = compose[name]
+        assert (container["restart"], container["command"]) == ("always", [name, "/etc/coe/serve.yaml"])
+        assert float(container["stop_grace_period"].removesuffix("s")) > most_s
+    # A worker that starts has so long until it ends by itself, with a trace.
+    assert float(unit["WatchdogSec"]) >= processes.STARTS_FOR * config.line.hangs_after_s
+
+
+def test_the_container_is_made_of_what_the_guide_makes():
+    text = (FOLDER / "Containerfile").read_text(encoding="utf-8")
+    guide = (FOLDER.parent / "operations.md").read_text(encoding="utf-8")
+    assert "cp requirements.lock wheelhouse/" in guide
+    project = tomllib.loads((FOLDER.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+    assert set(re.findall(r"--no-deps ([\w-]+)$", guide + text, re.MULTILINE)) == {project}
+    assert "--requirement /wheelhouse/requirements.lock" in text
+    assert all("--no-index" in part and "--no-deps" in part for part in re.findall(r"pip install[^&]*", text))
+    assert (FOLDER.parents[1] / "requirements.lock").is_file()
+
+
+# What the dashboard and the guide say of the metrics is what the gate exports
+
+
+DOCS = Path(__file__).parents[2] / "docs"
+NAME = re.compile(r"\bcoe_[a-z_]+\b")
+
+
+def exported(served):
+    answer = served.operator.get("/metrics")
+    assert answer.status_code == 200
+    return set(re.findall(r"^# HELP (coe_\w+)", answer.text, re.MULTILINE))
+
+
+def test_every_metric_of_the_dashboard_is_exported_and_every_exported_one_is_shown(served):
+    board = json.loads((DOCS / "grafana" / "coe.json").read_text(encoding="utf-8"))
+    queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    queries += [variable.get("definition", "") for variable in board["templating"]["list"]]
+    named = {name for query in queries for name in NAME.findall(query)}
+    assert named == exported(served)
+
+
+def test_panels_do_not_overlap_and_stay_on_the_board():
+    board = json.loads((DOCS / "grafana" / "coe.json").read_text(encoding="utf-8"))
+    cells = set()
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        own = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not own & cells, panel["title"]
+        assert max(x for x, _ in own) < 24
+        cells |= own
+
+
+def test_the_guide_lists_the_metrics(served):
+    guide = (DOCS / "integration.md").read_text(encoding="utf-8").partition("### Prometheus and Grafana")[2]
+    rows = re.findall(r"^\| `(coe_\w+)", guide.partition("\n## ")[0], re.MULTILINE)
+    assert set(rows) == exported(served)
+
+
+def test_no_amendment_makes_a_counter_fall(served):
+    def counters():
+        samples = (line.rsplit(" ", 1) for line in served.engineer.get("/metrics").text.splitlines() if line[0] != "#")
+        return {name: float(value) for name, value in samples if name.partition("{")[0].endswith("_total")}
+
+    board = served.database.write(decided, "k1", late("R1"))
+    before = counters()
+    assert before['coe_boards_decided_total{verdict="REVIEW"}'] == 1
+    assert served.database.write(board_rows.amend, Amendment(board.id, NOON + 5, [ng("R1")]))
+    after = counters()
+    assert all(after[name] >= value for name, value in before.items())

@@ -1,37 +1,22 @@
 """People at the pages, in a real browser, with the keyboard alone: calls are verified, placements are confirmed."""
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
-from serve_rows import NOON, decided, decision, ng, the
-from serving import hand_in
+from operators import CALLS, SCAN, holding, signed_in, verifying, wait_drawn, with_pictures, words_of
+from serve_rows import answer, decided, ng
 from sqlalchemy import update
-from test_serve_cfx import answer
 from tiny_line import TINY
 from waiting import eventually
 from whole_boards import BOARD, WHOLE, found, png, with_call
 
 from coe.serve.clock import now_us
-from coe.serve.database import board_rows, call_rows, keys, recipe_versions, repairs, row_types, verifications
-from coe.serve.database.tables import Board, api_key, call
+from coe.serve.database import board_rows, call_rows, keys, recipe_versions, repairs, verifications
+from coe.serve.database.tables import api_key, call
 from coe.serve.enums import Outcome, RepairOutcome, Role
-from coe.serve.service_config import VerifySection
 
 pytestmark = pytest.mark.slow
-CALLS = 50
-
-
-def signed_in(served, browser, role, path):
-    """Return a page of somebody who signed in with the keyboard."""
-    key = keys.generate()
-    served.database.write(keys.add, f"a new {role.value}", role, key, now_us=now_us())
-    page = browser.new_page()
-    page.goto(f"{served.address}{path}")
-    page.fill("#key", key)
-    page.keyboard.press("Enter")
-    return page
 
 
 def test_one_key_shows_the_whole_board_and_the_part_again(served, browser, tmp_path):
@@ -126,40 +111,6 @@ def test_placements_are_looked_at_and_confirmed(served, browser, tmp_path):
     word = served.database.read(recipe_versions.confirmation_of, staged)
     assert word.confirmed_by == "a new engineer"
     assert not errors
-
-
-def holding(served, **settings):
-    """Give this gate other settings of the verify page."""
-    verify = VerifySection.model_validate(settings)
-    served.gate.config = served.gate.config.model_copy(update={"verify": verify})
-
-
-def with_pictures(served, calls):
-    """Decide boards SN0, SN1, ... with a call each, R0, R1, ..., and its picture."""
-    for number in range(calls):
-        answer = hand_in(served.feeder, f"k{number}", {f"R{number}": "A"}, serial=f"SN{number}")
-        call = replace(ng(f"R{number}", view_id=number + 1), component="A")
-        with served.database.writing() as connection:
-            board = the(row_types.get(connection, Board, answer.json()["board"]))
-            board_rows.decide(connection, decision(board, call, at_us=NOON, fine=[]))
-
-
-def wait_drawn(page, refdes):
-    page.wait_for_selector(f"#refdes:text-is('{refdes}')")
-    page.wait_for_selector("[data-outcome='false call'][aria-disabled='false']")
-
-
-def verifying(served, browser, calls, **settings):
-    """Return the page of an operator who has so many calls to answer, once the first is drawn."""
-    holding(served, **settings)
-    with_pictures(served, calls)
-    page = signed_in(served, browser, Role.OPERATOR, "/verify")
-    wait_drawn(page, "R0")
-    return page
-
-
-def words_of(served, id):
-    return [word.outcome for word in served.database.read(verifications.of_calls, [id])]
 
 
 def test_fifty_calls_are_verified_by_keyboard_and_nothing_is_loaded_from_elsewhere(served, browser):
@@ -315,17 +266,6 @@ AS_TYPED = {
 CODES = {"s": "KeyS", "n": "KeyN", "c": "KeyC", "1": "Digit1", "0": "Digit0", "\u00e0": "Digit0", "]": "BracketRight"}
 CODES |= {"\u00a8": "BracketRight", "\x1d": "BracketRight", "\n": "KeyJ"}
 WITH_CTRL, DEAD = {"\x1d": "]", "\n": "j"}, {"\u00a8": "Dead"}
-SCAN = """([keys, field]) => {
-    const at = field ? document.querySelector(field) : document.body;
-    at.focus();
-    for (const [key, code, shiftKey, ctrlKey = false] of keys) {
-        const pressed = { key, code, shiftKey, ctrlKey, bubbles: true, cancelable: true };
-        if (at.dispatchEvent(new KeyboardEvent("keydown", pressed)))
-            if (key.length === 1 && "value" in at) at.value += key;
-    }
-    return at.value;
-}"""
-"""Types as a scanner does for an American keyboard, whose keys another one has elsewhere."""
 
 
 @pytest.mark.parametrize("field", ["", "#note", "#scan"])

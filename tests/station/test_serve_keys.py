@@ -63,8 +63,7 @@ def meanings(*cases):
         pytest.skip("there is no Node.js here")
     told = json.dumps([{"keys": keys, "field": field} for keys, field in cases])
     run = subprocess.run([node, "-e", RUN, SCRIPT, told], capture_output=True, text=True, check=True)
-    answer = json.loads(run.stdout)
-    return answer
+    return json.loads(run.stdout)
 
 
 def scan(begin, ends, lag_ms, gap_ms=8):

@@ -1,17 +1,20 @@
-"""Pages: who may see them, what they load, and that no text of a client becomes markup."""
+"""Pages: who may see them, what they load and tell, and that no text of a client becomes markup."""
 
 import re
+import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from serve_rows import ng, the
-from serving import hand_in, problem, signed_in
+from quick_line import COSTS, EXPERTS, quick
+from serve_rows import NOON, decide, ng, the
+from serving import hand_in, png, problem, say, signed_in
 from sqlalchemy import update
 from tiny_line import TINY
 
 from coe.core import Verdict
+from coe.scheduler.events import Evicted, Loaded, Lost
 from coe.serve.clock import HOUR_US, LocalTime, now_us
 from coe.serve.database import board_rows, fault_log, repairs, states, tables, trial_rows
 from coe.serve.database.board_rows import Decision, GoodComponent
@@ -23,6 +26,8 @@ from coe.serve.gate.pages.page_routes import PAGES
 from coe.serve.gate.pages.rendering import STATIC
 from coe.serve.statistics import Chart, ChartPoint
 from coe.serve.trials import TrialCounts, TriedPart
+from coe.serve.worker.line_watch import LineWatch
+from coe.store.exam import NO_EXAM, NO_GOOD
 
 SCRIPT = "<script>alert('x')</script>\"'>"
 PLACES = {"{id:int}": "1", "{name}/{version:int}": "tiny/1", "{draft}": "new", "{step}": "files"}
@@ -63,9 +68,7 @@ def with_hostile_texts(served):
         trial_rows.write(connection, tried.id, TrialNews(TrialState.FAILED, counts.json, word), now_us())
         facts = {"recipes": [word], "boards": []}
         states.beat(connection, Process.WORKER, pid=1, now_us=now_us(), facts=facts)
-    answer = {"outcome": "confirmed", "label": word, "note": word}
-    path = "/api/v1/calls/1/verification"
-    assert served.operator.post(path, json=answer, headers={"If-Match": '"0"'}).status_code == 201
+    assert say(served.operator, 1, "confirmed", label=word, note=word).status_code == 201
 
 
 @pytest.fixture
@@ -107,6 +110,31 @@ def test_pages_load_nothing_from_elsewhere(served, person):
 def test_only_files_of_pages_are_served(served):
     for name in ("..%2Fviews.py", "base.j2", "%2Fetc%2Fpasswd", "x"):
         assert served.nobody.get(f"/static/{name}").status_code == 404, name
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1366])
+def test_axe_finds_no_barrier_on_any_page(served, browser, width, scheme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe here (requirements.real.lock)")
+    with_hostile_texts(served)
+    for kind, content in (("boards", png()), ("placements", b"Ref,PosX,PosY,Rot,Side\nR1,5,5,0,top\n")):
+        assert served.engineer.put(f"/teach/new/files/{kind}", content=content, params={"name": "a.csv"}).is_success
+    page = browser.new_page(viewport={"width": width, "height": 740}, color_scheme=scheme)
+    page.goto(f"{served.address}/login")
+    page.fill("#key", served.engineer.headers["Authorization"].removeprefix("Bearer "))
+    page.keyboard.press("Enter")
+    page.wait_for_selector("nav")
+    found = {}
+    for path in [*PATHS, "/teach/new/reading", "/login", "/nowhere"]:
+        page.goto(f"{served.address}{path}")
+        page.wait_for_timeout(300)  # what its script draws
+        for one in axe.Axe().run(page).response["violations"]:
+            found[path, one["id"]] = [node["html"] for node in one["nodes"]]
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            found[path] = "it is wider than its screen"
+    assert found == {}
 
 
 def test_who_is_not_signed_in_is_asked_for_a_key_and_comes_back(served):
@@ -175,14 +203,9 @@ def test_the_line_shows_the_board_under_inspection(served, person):
 def test_the_picture_of_a_call_stands_beside_a_good_one_of_the_same_place(served, person):
     for key in ("k1", "k2"):
         hand_in(served.feeder, key, {"R1": "A", "R2": "A"})
-    with served.database.writing() as connection:
-        first, second = (board_rows.of_key(connection, key) for key in ("k1", "k2"))
-        assert first is not None
-        assert second is not None
-        good = [GoodComponent("R1", "A", 1, None, []), GoodComponent("R2", "A", 2, None, [])]
-        board_rows.decide(connection, Decision(first, Verdict.OK, now_us(), False, [], good))
-        call = replace(ng("R2", view_id=4), component="A")
-        board_rows.decide(connection, Decision(second, Verdict.NG, now_us(), False, [call], []))
+    good = [GoodComponent("R1", "A", 1, None, []), GoodComponent("R2", "A", 2, None, [])]
+    decide(served.database, "k1", fine=good)
+    decide(served.database, "k2", replace(ng("R2", view_id=4), component="A"), fine=[])
     views = {number: person.get(f"/api/v1/views/{number}/picture").content for number in (1, 2, 4)}
     assert person.get("/api/v1/calls/1/picture").content == views[4]
     assert person.get("/api/v1/calls/1/reference").content == views[2] != views[1]
@@ -215,3 +238,74 @@ def test_a_long_chart_has_dots_for_what_signals_alone():
     drawn = the(rendering.draw(chart_of(*[0.5] * 150, signals=70), LocalTime()))
     assert [dot.signals for dot in drawn.dots] == [True]
     assert drawn.line.count("L") == 149
+
+
+def test_an_expert_is_resident_from_its_load_to_its_eviction(tiny):
+    watch, resident = LineWatch(time.monotonic, 60), []
+    with quick(tiny) as line:
+        (pool,) = (one.id for one in line.plan.pools)
+        steps = [
+            None,
+            Loaded(pool, "body-a"),
+            Loaded(pool, "joint"),
+            Evicted(pool, "body-a"),
+            Lost("cpu", "it is gone"),
+        ]
+        for step in steps:
+            watch.observe(step, [], 0.0)
+            facts = watch.experts(line)
+            resident.append([name for name, fact in facts.items() if fact["devices"] == ["cpu"]])
+        watch.begin()
+        watch.observe(Loaded(pool, "body-c"), [], 0.0)
+        facts = watch.experts(line)
+    assert resident == [[], ["body-a"], ["body-a", "joint"], ["joint"], []]
+    assert sorted(facts) == sorted(EXPERTS)
+    assert facts["body-c"]["devices"] == ["cpu"]
+    assert facts["body-c"]["bytes"] == COSTS("cpu", "body-c").weights_bytes
+    assert 0 < facts["body-c"]["rules"] < 1
+    assert facts["body-c"]["exam"] == []
+    assert facts["body-c"]["notes"] == facts["joint"]["notes"] + [NO_GOOD] == [NO_EXAM, NO_GOOD]
+
+
+def test_what_the_line_said_of_experts_stays_until_it_says_more(database):
+    says = ({"a": {"bytes": 1}}, None, {"b": {"bytes": 2}})
+    kept = []
+    for experts in says:
+        database.write(states.beat, Process.WORKER, pid=1, now_us=NOON, facts={"n": 1}, experts=experts)
+        kept.append(database.read(states.heartbeats)[Process.WORKER].experts)
+    assert kept == [says[0], says[0], says[2]]
+
+
+@pytest.fixture
+def used(served):
+    """A service in which `body` is in memory, `joint` is on disk, and `old` is not open."""
+    hand_in(served.feeder, "k1", {"R1": "A"})
+    decide(served.database, "k1", ng("R1"), replace(ng("R2"), expert="old"))
+    with served.database.writing() as connection:
+        experts = {
+            "body": {"bytes": 44 << 20, "devices": ["cuda"], "rules": 0.25, "estimated": 0.5},
+            "joint": {"bytes": 20 << 20, "devices": [], "rules": 0.1, "estimated": None},
+        }
+        experts["joint"]["notes"] = ["small defects may pass"]
+        experts["joint"]["exam"] = [["turned", 18, 20, 0.99, True], ["missing", 0, 20, 0.139, False]]
+        states.beat(connection, Process.WORKER, pid=1, now_us=now_us(), facts={}, experts=experts)
+    return served
+
+
+def test_the_page_tells_memory_use_and_agreement(used):
+    assert say(used.operator, 1, "false call").status_code == 201
+    with closing(signed_in(used, Role.ENGINEER)) as person:
+        text = " ".join(person.get("/experts").text.split())
+    rows = {part.partition("<")[0]: part for part in text.split('<th scope="row" class="code">')[1:]}
+    assert sorted(rows) == ["body", "joint", "old"]
+    assert "44.0 MiB" in rows["body"]
+    assert "cuda" in rows["body"]
+    assert "50.0 % <small>of 25.0 %" in rows["body"]
+    assert "0.0 %" in rows["body"], "people agreed with none of its calls"
+    assert "on disk" in rows["joint"]
+    blind, _, stopped = rows["joint"].partition("turned 18 of 20")
+    assert 'class="mark review"' in blind
+    assert 'title="at most 13.9 %">missing 0 of 20' in stopped
+    assert "no exam" in rows["body"]
+    assert ["small defects may pass" in rows[name] for name in ("joint", "body", "old")] == [True, False, False]
+    assert "not open" in rows["old"]

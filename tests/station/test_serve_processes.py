@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from killed import Feeder, check_one_decision_each, free_port, start, undecided
+from killed import LEAST_KILLS, Feeder, check_one_decision_each, free_port, start, undecided
 from serving import config_of
 from sqlalchemy import delete, insert, select
 from stations import DARK, LIGHT
@@ -295,9 +295,7 @@ def test_run_ends_with_a_process_that_cannot_begin(tmp_path):
     assert "has no tables" in running.communicate(timeout=50)[1]
 
 
-LEAST_KILLS, LEAST_BOARDS = (
-    int(os.environ.get(f"COE_TEST_{name}", most)) for name, most in (("KILLS", 200), ("BOARDS", 1000))
-)
+LEAST_BOARDS = int(os.environ.get("COE_TEST_BOARDS", "1000"))
 AT_ONCE, MOST_WAIT = 6, 60
 """How many feeders hand boards in at a time; with more boards that wait none comes, and nobody is killed."""
 

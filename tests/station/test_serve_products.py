@@ -1,6 +1,7 @@
-"""Several recipes on one line: boards of all of them pass in any order, and what is wrong with one stops no other."""
+"""Several recipes on one line, or on several boxes: what is wrong with one stops no other."""
 
 import io
+import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,7 @@ from coe.serve.service_config import LineSettings
 from coe.serve.worker import station as worker_station
 from coe.serve.worker.product import RECIPES
 from coe.store.store import Store
+from coe.testing import Experiment
 
 MILD = TINY.replace("bad: NG", "bad: REVIEW")
 """A dark C is REVIEW by these rules, and NG by those of TINY."""
@@ -83,9 +85,7 @@ def add(database, rules, name="tiny"):
 
 
 def answer(database, asked):
-    found = database.read(row_types.get, Activation, asked.id)
-    assert found is not None
-    return found
+    return database.read(row_types.get, Activation, asked.id)
 
 
 def is_answered(database, asked):
@@ -93,8 +93,7 @@ def is_answered(database, asked):
 
 
 def open_faults(database):
-    with database.reading() as connection:
-        return [(fault.kind, fault.about) for fault in fault_log.open_faults(connection)]
+    return [(fault.kind, fault.about) for fault in database.read(fault_log.open_faults)]
 
 
 def decided_by(config, database, boards, opener):
@@ -333,27 +332,84 @@ def test_weights_that_were_trained_again_come_with_the_next_activation_of_the_sa
     assert len(opener.lines) == 1
 
 
-@pytest.mark.slow
-def test_real_experts_inspect_boards_of_two_recipes_and_a_version_that_comes_later(config, database, tiny):
-    line = LineSettings(store=tiny[1], memory=100_000_000, executors="cpu=1", threads=1, profile="none")
-    config = config.model_copy(update={"line": line})
-    shown = {"R1": LIGHT, "R2": DARK}
+SHOWN = {"R1": LIGHT, "R2": DARK}
+
+
+def on_cluster(config, tiny, cluster):
+    line = LineSettings(
+        store=tiny[1], memory=100_000_000, executors="cpu=1", threads=1, profile="none", cluster=cluster
+    )
+    return config.model_copy(update={"line": line})
+
+
+def verdicts_of_one_box(tiny):
     with Inspector(tiny[0], store=tiny[1], memory="100MB", executors="cpu=1", threads=1, profile=None) as alone:
-        verdicts = {
+        return {
             refdes: alone.submit(np.asarray(Image.open(io.BytesIO(content))), "C", order="RGB").result().verdict
-            for refdes, content in shown.items()
+            for refdes, content in SHOWN.items()
         }
-    recipes_now = [activated(database, TINY, name) for name in ("one", "two")]
-    boards = [accept(config, database, recipe.id, shown, key=recipe.name) for recipe in recipes_now]
-    with deciding(config, database, None):
-        eventually(lambda: all(verdict_of(database, board) is not None for board in boards), 100)
-        third, asked = add(database, TINY.replace("count: 1", "count: 2"), "one")
-        eventually(is_answered(database, asked), 100)
-        boards.append(accept(config, database, third.id, shown, key="third"))
-        eventually(lambda: verdict_of(database, boards[-1]) is not None, 100)
-    assert answer(database, asked).state is ActivationState.ACTIVE
-    assert open_faults(database) == []
-    called = {refdes for refdes, verdict in verdicts.items() if verdict is not Verdict.OK}
+
+
+def change_over(config, database, tiny, adjust):
+    """Inspect boards of two recipes, activate a third in the middle, and compare all with one box."""
+    called = {refdes for refdes, verdict in verdicts_of_one_box(tiny).items() if verdict is not Verdict.OK}
+    boards = [accept(config, database, activated(database, TINY, name).id, SHOWN, key=name) for name in ("one", "two")]
+    with deciding(config, database, None, adjust=adjust):
+        eventually(lambda: all(state_of(database, board.id).verdict is not None for board in boards), 200)
+        with database.writing() as connection:
+            content = {"rules": TINY.replace("count: 1", "count: 2")}
+            third = recipe_versions.add(connection, "one", content, by="ann", now_us=now_us())
+            asked = recipe_versions.ask_activation(connection, third.id, by="ann", now_us=now_us())
+
+        def state():
+            found = database.read(row_types.get, Activation, asked.id)
+            return found.state
+
+        eventually(lambda: state() is ActivationState.ACTIVE, 200)
+        # The new version, and a board of a recipe that was on the line before.
+        boards += [
+            accept(config, database, third.id, SHOWN, key="third"),
+            accept(config, database, boards[1].recipe_id, SHOWN, key="fourth"),
+        ]
+        eventually(lambda: all(state_of(database, board.id).verdict is not None for board in boards), 200)
     with database.reading() as connection:
+        assert fault_log.open_faults(connection) == []
         for board in boards:
             assert {call.refdes for call in call_rows.of_board(connection, board.id)} == called
+
+
+@pytest.mark.slow
+def test_products_change_on_one_box(config, database, tiny):
+    change_over(on_cluster(config, tiny, None), database, tiny, None)
+
+
+def test_products_change_on_several_boxes(config, database, tiny, thread_boxes):
+    made = []
+
+    def adjust(line):
+        made.append(thread_boxes(2))
+        return line.but(experiment=Experiment(make_boxes=made[-1]))
+
+    change_over(on_cluster(config, tiny, "auto"), database, tiny, adjust)
+    assert len(made) == 2, "the boxes were opened again for the new version, once"
+    assert made[0].address == "auto"
+
+
+@pytest.mark.slow
+@pytest.mark.serial
+@pytest.mark.filterwarnings("default")
+def test_products_change_on_machines_of_a_ray_cluster(config, database, tiny, monkeypatch):
+    pytest.importorskip("ray", reason="Ray is not installed (requirements.real.lock)")
+    from ray.cluster_utils import Cluster
+
+    here = Path(__file__).parents[1]
+    path = [str(here.parent), str(here / "installed"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, path)))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    node = {"num_cpus": 1, "object_store_memory": 80 << 20}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
+    try:
+        cluster.add_node(**node)
+        change_over(on_cluster(config, tiny, cluster.address), database, tiny, None)
+    finally:
+        cluster.shutdown()

@@ -1,25 +1,36 @@
-"""Two at the same moment: pictures that come, boards that are accepted, and retention, on both databases."""
+"""Many at the same moment: pictures that come and go, boards that are accepted, and what requests may cost together."""
 
 import asyncio
 import os
+import shutil
+import socket
+import ssl
+import subprocess
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
+import httpx
 import pytest
+from certificates import Authority
 from serve_rows import NOON, decided, ng
-from serving import activated, config_of, hand_in, png, put, serving
+from serving import WITH_HEADER, activated, config_of, hand_in, png, problem, put, serving
 from tiny_line import TINY
+from waiting import eventually
 
 from coe.helpers import system
 from coe.serve import failpoints, retention
 from coe.serve.clock import DAY_US, SECOND_US, now_us
-from coe.serve.database import audit, board_rows, call_rows, event_log, row_types, verifications, views
+from coe.serve.database import audit, board_rows, call_rows, event_log, keys, row_types, verifications, views
 from coe.serve.database.connecting import open_database
 from coe.serve.database.tables import Board, NewVerification, NewView
-from coe.serve.enums import BoardState, Outcome
+from coe.serve.enums import BoardState, Outcome, Role
 from coe.serve.failpoints import Failpoint
-from coe.serve.gate import recipe_routes, server
+from coe.serve.gate import image_routes, operations, recipe_routes, server
+from coe.serve.gate.gate_state import Feed
 from coe.serve.gate.problems import disk_failed
-from coe.serve.picture_folder import Pictures
+from coe.serve.picture_folder import Pictures, Receiving
 from coe.serve.retention import sweep
 from coe.serve.service_config import Retention
 
@@ -114,7 +125,8 @@ def test_two_people_who_answer_the_last_two_calls_at_a_time_verify_the_board(dat
     with database.writing() as connection:
         verifications.record_verification(connection, other_call, NewVerification(Outcome.FALSE_CALL, NOON, "bob"))
         other.start()
-        other.join(0.5)  # it has to wait for this transaction
+        other.join(0.5)
+        assert other.is_alive(), "it has to wait for this transaction"
     other.join()
     found = database.read(row_types.get, Board, board.id)
     assert found.state is BoardState.VERIFIED
@@ -228,3 +240,215 @@ def test_pictures_that_cannot_be_removed_are_told_until_they_can(served, monkeyp
     monkeypatch.setattr(server, "sweep", removes)
     asyncio.run(tidy())
     assert tries[:4] == [[], told, told, []]
+
+
+def test_bodies_in_memory_have_a_bound_together(served, monkeypatch):
+    monkeypatch.setattr(operations, "MOST_HELD_BYTES", 50_000)
+    large = b'{"id": "' + b"x" * 60_000
+    problem(served.feeder.post("/api/v1/boards/k", content=large), 503, "busy")
+    assert served.gate.held_bytes == 0
+    assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202  # views go to the disk as they come
+    assert served.gate.held_bytes == 0
+
+
+def test_few_pictures_are_decoded_at_a_time(served, monkeypatch):
+    assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202
+    now, most, lock, genuine = 0, 0, threading.Lock(), image_routes.decode
+
+    def counted(data, **options):
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(now, most)
+        threading.Event().wait(0.05)
+        with lock:
+            now -= 1
+        return genuine(data, **options)
+
+    monkeypatch.setattr(image_routes, "decode", counted)
+    with ThreadPoolExecutor(6) as pool:
+        answers = list(pool.map(lambda _: served.operator.get("/api/v1/views/1/picture").status_code, range(6)))
+    assert answers == [200] * 6
+    assert most == 2
+
+
+def test_a_slow_disk_is_no_slow_client(served, monkeypatch):
+    genuine = Receiving.write
+
+    def slow(self, part):
+        threading.Event().wait(0.3)
+        genuine(self, part)
+
+    monkeypatch.setattr(Receiving, "write", slow)
+    served.limit(body_s=0.2)
+    content = png(side=700)
+    assert len(content) > 1 << 20  # it is written in two parts
+    answer = served.feeder.put("/api/v1/boards/k/views/v", content=content)
+    assert answer.status_code in (201, 408), answer.text
+    assert answer.headers["content-type"].startswith("application/")
+
+
+def test_connections_that_are_too_many_are_refused(served, monkeypatch):
+    """Each has a descriptor, and a gate without descriptors answers nobody."""
+    monkeypatch.setattr(served.server.config, "limit_concurrency", 2)
+    with connected(served), connected(served) as second:
+        second.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert received(second).startswith(b"HTTP/1.1 503 ")
+    eventually(lambda: served.nobody.get("/health/live").status_code == 200)
+
+
+def test_neither_one_key_nor_all_take_every_connection_for_events(served):
+    served.gate.places.most = 4  # two of them for a key
+    assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202
+    with ExitStack() as streams:
+        for client in (served.operator, served.operator, served.viewer):
+            assert streams.enter_context(client.stream("GET", "/api/v1/events")).status_code == 200
+        for path in ("/api/v1/events", "/api/v1/boards/1?wait=1"):
+            problem(served.operator.get(path), 429, "too-many")
+        assert served.operator.get("/api/v1/boards/1").status_code == 200
+        assert served.engineer.get("/api/v1/boards/1?wait=0.01").status_code == 200
+        assert streams.enter_context(served.engineer.stream("GET", "/api/v1/events")).status_code == 200
+        problem(served.engineer.get("/api/v1/events"), 429, "too-many")
+    eventually(lambda: served.operator.get("/api/v1/boards/1?wait=0.01").status_code == 200)
+
+
+@pytest.mark.parametrize(("soft", "most"), [(1024, 384), (4256, 2000), (100_000, 2000), (64, 32)])
+def test_a_gate_has_as_many_connections_as_it_has_descriptors_for(soft, most, monkeypatch):
+    monkeypatch.setattr(server.system, "raise_descriptor_limit", lambda wanted: soft)
+    assert server.most_connections() == most
+
+
+def connected(served):
+    host, port = served.address.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=20)
+
+
+def received(client):
+    return b"".join(iter(lambda: client.recv(65536), b""))
+
+
+class Counted:
+    """An event that counts how often anybody asks for its id."""
+
+    asked = 0
+
+    def __init__(self, id):
+        self._id = id
+
+    @property
+    def id(self):
+        Counted.asked += 1
+        return self._id
+
+
+def test_a_client_that_waits_costs_as_much_as_it_has_not_seen(sqlite_database):
+    async def wait():
+        feed = Feed(sqlite_database)
+        feed._newest.extend(Counted(id) for id in range(1, 1001))
+        feed.last_id = 1000
+        Counted.asked = 0
+        for _ in range(100):
+            assert [event.id for event in await feed.after(998, 1.0)] == [999, 1000]
+        assert Counted.asked < 1000
+        assert [event.id for event in await feed.after(0, 1.0)] == list(range(1, 1001))
+        assert await feed.after(1000, 0.01) == []
+
+    asyncio.run(wait())
+
+
+def test_an_event_that_has_not_happened_is_no_place_to_begin(served):
+    """A client of a service that was restored from a backup would miss everything until that event."""
+    newest = served.gate.feed.last_id
+    problem(served.operator.get("/api/v1/events", headers={"Last-Event-ID": str(newest + 1)}), 409, "conflict")
+
+
+CONFIG = Path(__file__).parents[2] / "docs" / "operations" / "nginx.conf"
+
+
+@contextmanager
+def proxied(served, folder, authority, *changes):
+    """Run nginx as the documentation has it, on a free port and with these changes; yield its address."""
+    program = shutil.which("nginx")
+    if program is None:
+        pytest.skip("there is no nginx here; install Debian's package `nginx-light`")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    certificate, private_key = authority.certificate("proxy")
+    text = CONFIG.read_text(encoding="utf-8")
+    for old, new in (
+        ("listen 443 ssl", f"listen 127.0.0.1:{port} ssl"),
+        ("/etc/nginx/coe/certificate.pem", str(certificate)),
+        ("/etc/nginx/coe/private_key.pem", str(private_key)),
+        ("http://127.0.0.1:8080", served.address),
+        *changes,
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    paths = "".join(
+        f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    main = f"daemon off; pid {folder}/pid; error_log stderr; events {{}} http {{ access_log off; {paths} {text} }}"
+    (folder / "nginx.conf").write_text(main, encoding="utf-8")
+    command = [program, "-p", str(folder), "-e", "stderr", "-c", str(folder / "nginx.conf")]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+
+        def listens():
+            with socket.socket() as client:
+                return client.connect_ex(("127.0.0.1", port)) == 0
+
+        eventually(listens)
+        yield f"https://localhost:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def trusting(authority, address, **more):
+    context = ssl.create_default_context(cafile=authority.path)
+    return httpx.Client(base_url=address, verify=context, timeout=30, trust_env=False, **more)
+
+
+@pytest.mark.slow
+def test_boards_and_events_go_through_the_proxy_and_sessions_are_of_tls(served, tmp_path):
+    plant = Authority(tmp_path, "plant")
+    with (
+        proxied(served, tmp_path, plant) as address,
+        trusting(plant, address, headers=served.feeder.headers) as feeder,
+        trusting(plant, address, headers=served.operator.headers) as operator,
+        trusting(plant, address) as person,
+    ):
+        assert put(feeder, "k0", "R1", png(side=900)).status_code == 201
+        with operator.stream("GET", "/api/v1/events") as events:
+            lines = events.iter_lines()
+            assert next(lines) == ": begins"
+            assert hand_in(feeder, "k1", {"R1": "A"}).status_code == 202
+            assert any("board.accepted" in line for line in lines)
+            events.close()
+        key = keys.generate()
+        served.database.write(keys.add, "eva", Role.OPERATOR, key, now_us=now_us())
+        answer = person.post("/api/v1/session", json={"key": key}, headers=WITH_HEADER)
+        assert "secure" in answer.headers["set-cookie"].lower()
+        assert person.get("/").status_code == 200
+
+
+@pytest.mark.slow
+def test_slow_and_many_clients_are_the_proxys_business(served, tmp_path):
+    plant = Authority(tmp_path, "plant")
+    changes = (("client_header_timeout 10s", "client_header_timeout 1s"), ("coe_each 200", "coe_each 1"))
+    with proxied(served, tmp_path, plant, *changes) as address:
+        context = ssl.create_default_context(cafile=plant.path)
+        with (
+            socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), timeout=20) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as silent,
+        ):
+            silent.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n")
+            assert silent.recv(1) == b"", "it was sent away"
+        with (
+            trusting(plant, address, headers=served.operator.headers) as one,
+            trusting(plant, address) as other,
+            one.stream("GET", "/api/v1/events") as events,
+        ):
+            assert events.status_code == 200
+            assert other.get("/health/live").status_code == 503

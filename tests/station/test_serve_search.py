@@ -1,30 +1,32 @@
-"""Boards are found by what people know of them."""
+"""What the database finds and counts is what a look at every row would give."""
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from serve_rows import NOON, decision, ng, recipe, the
+from serve_rows import NOON, accepted, decision, late, ng, recipe, the
 from serving import hand_in, problem, signed_in
-from sqlalchemy import event, text
+from sqlalchemy import event, select, text
 from thorough import THOROUGH
 
-from coe.board.parts_list import Side
 from coe.core import Verdict
 from coe.helpers.spelling import composed
 from coe.lab import past_boards
-from coe.serve.clock import SECOND_US, iso
-from coe.serve.database import board_rows, call_rows, row_types, verifications
-from coe.serve.database.board_rows import BoardFilter
-from coe.serve.database.tables import Board, Call, NewBoard, NewVerification
-from coe.serve.enums import BoardState, Outcome
+from coe.serve.clock import HOUR_US, SECOND_US, hour_of, iso
+from coe.serve.database import board_rows, call_rows, hourly, repairs, row_types, verifications
+from coe.serve.database.board_rows import Amendment, BoardFilter
+from coe.serve.database.hourly import BoardCount, Window
+from coe.serve.database.tables import Board, Call, NewEscape, NewVerification, board, call, verification
+from coe.serve.enums import BoardState, Dimension, Outcome
 
-SERIALS = ["", "SN 1", "SN/1", "Größe", "Gro\u0308ße", "100%", "a+b&c=d#e?f"]
+SERIALS = ["", "1%", "SN 1", "SN/1", "Größe", "Gro\u0308ße", "100%", "a+b&c=d#e?f"]
 COMPONENTS = ["R0402", "C0603"]
 _numbers = itertools.count()
 
@@ -67,11 +69,7 @@ FILTER = st.builds(
 def handed_in(connection, drawn, key):
     units = {"left": composed(drawn.unit)} if drawn.unit else {}
     at_us = NOON + drawn.second * SECOND_US
-    id = recipe(connection).id
-    new = NewBoard(
-        key, "d" * 64, id, composed(drawn.serial), "", Side.TOP, "", {"serials": units}, "feeder", at_us, None
-    )
-    board = board_rows.accept(connection, new)
+    board = accepted(connection, key, serial=composed(drawn.serial), at_us=at_us, serials=units)
     if drawn.state is BoardState.ABORTED:
         assert board_rows.abort(connection, board, at_us, reason="taken back")
     if drawn.state is BoardState.DECIDED:
@@ -174,8 +172,7 @@ def plans_of(connection, asked, after):
 def a_board(served, key, serial, **more):
     answer = hand_in(served.feeder, key, {"R1": "A"}, serial=serial, **more)
     assert answer.status_code == 202
-    id = answer.json()["board"]
-    return id
+    return answer.json()["board"]
 
 
 def found(client, **asked):
@@ -279,3 +276,154 @@ def test_the_page_of_a_board_has_every_answer_and_correction_in_order(served, co
     ]
     way = ["accepted feeder", "decided", "NG cracked R1 body", "Review cracked R2 body"]
     assert told == [*way, "NG cracked R8 body", *said]
+
+
+MINUTE_US = HOUR_US // 60
+ALWAYS = Window(0, 2 * NOON)
+_keys = itertools.count()
+
+
+def accept(connection, serial="", recipe_name="demo"):
+    return accepted(connection, f"n{next(_keys)}", serial=serial, of=recipe(connection, recipe_name))
+
+
+def looked_at(connection, window):
+    """Return what docs/serve.md says of boards and calls, from every row, without the service's queries."""
+    answers = {row.id: row for row in connection.execute(select(verification))}
+    words = [(row, answers.get(row.verification_id)) for row in connection.execute(select(call))]
+    found = {}
+    counted = Counter()
+    for row in connection.execute(select(board)):
+        if row.decided_us is None or row.pass_number != 1 or not window.start_us <= row.decided_us < window.end_us:
+            continue
+        mine = [(one, answer) for one, answer in words if one.board_id == row.id]
+        is_verified = row.state is BoardState.VERIFIED
+        confirmed = any(answer and answer.outcome is Outcome.CONFIRMED for _, answer in mine)
+        key = (hour_of(row.decided_us), row.recipe_id)
+        before = found.get(key) or BoardCount(*key, 0, 0, 0, 0, 0)
+        found[key] = BoardCount(
+            *key,
+            before.boards + 1,
+            before.clean + (row.verdict is Verdict.OK and row.calls == 0),
+            before.late + row.late,
+            before.verified + is_verified,
+            before.good + (is_verified and not confirmed),
+        )
+        for one, answer in mine:
+            outcome = answer.outcome if answer else None
+            counted[(*key, one.component, *seen(one, answer), outcome)] += 1
+    return [found[key] for key in sorted(found)], counted
+
+
+def seen(one, answer):
+    """Return the expert and the label of a call; the label that a person gave comes first."""
+    return one.expert, (answer and answer.label) or one.label
+
+
+def as_counted(found):
+    told = {one: {name: value for name, value in asdict(one).items() if name != "calls"} for one in found}
+    assert all((key.pop("refdes"), key.pop("feeder")) == ("", "") for key in told.values())
+    counted = Counter({tuple(key.values()): one.calls for one, key in told.items()})
+    assert len(counted) == len(found)
+    return counted
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that happens to the board, or the call, of a number; what cannot happen is left out."""
+
+    what: str
+    which: int
+    minute: int
+    outcome: Outcome
+    label: str
+    calls: tuple[str, ...]
+
+
+STEPS = st.lists(
+    st.builds(
+        Step,
+        st.sampled_from(["accept", "accept", "decide", "decide", "verify", "verify", "amend", "abort", "escape"]),
+        st.integers(0, 30),
+        st.integers(0, 200),
+        st.sampled_from(list(Outcome)),
+        st.sampled_from(["", "chipped"]),
+        st.lists(st.sampled_from(["ng", "late", "review"]), max_size=3).map(tuple),
+    ),
+    max_size=25,
+)
+
+
+class Shift:
+    """What happens in a shift, through the functions that the service uses."""
+
+    def __init__(self, connection):
+        self._connection = connection
+        self._boards = []
+
+    def take(self, step):
+        if step.what == "accept":
+            serial = f"SN{step.which % 3}" if step.which % 2 else ""
+            self._boards.append(accept(self._connection, serial, ("demo", "other")[step.which % 5 == 0]))
+        elif step.what == "verify":
+            self._verify(step)
+        elif self._boards:
+            self._happens(step, self._boards[step.which % len(self._boards)])
+
+    def _happens(self, step, one):
+        at_us = NOON + step.minute * MINUTE_US
+        if step.what == "decide":
+            decision_made = decision(one, *self._new_calls(step.calls), at_us=at_us)
+            if "review" in step.calls:
+                decision_made = replace(decision_made, verdict=Verdict.REVIEW)
+            board_rows.decide(self._connection, decision_made)
+        elif step.what == "abort":
+            board_rows.abort(self._connection, one, at_us, reason="taken back")
+        elif step.what == "amend":
+            found = row_types.get(self._connection, Board, one.id)
+            if found is not None and found.verdict is not None:
+                new = replace(ng("P0"), label="lifted")
+                board_rows.amend(self._connection, Amendment(one.id, at_us, [new]))
+        elif step.what == "escape" and one.serial:
+            repairs.report_escape(self._connection, NewEscape(one.serial, at_us, "ann"))
+
+    def _new_calls(self, kinds):
+        made = {"ng": ng, "late": late}
+        return [made[kind](f"P{number}") for number, kind in enumerate(kinds) if kind in made]
+
+    def _verify(self, step):
+        ids = self._connection.scalars(select(call.c.id)).all()
+        if ids:
+            seen = the(row_types.get(self._connection, Call, ids[-1 - step.which % len(ids)]))
+            word = NewVerification(step.outcome, NOON + step.minute * MINUTE_US, "ann", step.label)
+            verifications.record_verification(self._connection, seen, word)
+
+
+@given(STEPS, st.integers(-90, 250), st.integers(0, 250))
+@settings(max_examples=15 * THOROUGH)
+def test_counts_are_what_a_look_at_every_row_gives(database, steps, begins, lasts):
+    window = Window(NOON + begins * MINUTE_US, NOON + (begins + lasts) * MINUTE_US)
+    with database.writing() as connection:
+        shift = Shift(connection)
+        for step in steps:
+            shift.take(step)
+        for one in (ALWAYS, window):
+            expected_boards, expected_calls = looked_at(connection, one)
+            assert hourly.board_counts(connection, one) == expected_boards
+            assert as_counted(hourly.call_counts(connection, one)) == expected_calls
+            by_hour = Counter[Any]()
+            for key, number in expected_calls.items():
+                by_hour[key[0], key[5]] += number
+            told = hourly.call_counts(connection, one, by=[Dimension.HOUR])
+            assert {(one.hour_us, one.outcome): one.calls for one in told} == by_hour
+        connection.rollback()
+
+
+def test_all_passes_count_as_decided_and_first_passes_alone_in_a_yield(database):
+    with database.writing() as connection:
+        first, second = accept(connection, "SN1"), accept(connection, "SN1")
+        board_rows.decide(connection, decision(first, ng()))
+        board_rows.decide(connection, decision(second, late()))
+        assert hourly.decisions(connection) == {Verdict.NG: 1, Verdict.REVIEW: 1}
+        (count,), (found,) = hourly.board_counts(connection, ALWAYS), hourly.call_counts(connection, ALWAYS)
+    assert (count.boards, count.late, found.calls) == (1, 0, 1)

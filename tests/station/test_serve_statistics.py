@@ -1,20 +1,28 @@
-"""Statistics: values computed by hand, and what must hold for any counts."""
+"""Statistics: values computed by hand, what must hold for any counts, and the figures over HTTP."""
 
+import csv
+import io
 import math
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from serve_rows import NOON, accepted, decided, decision, ng
+from serve_rows import NOON, accepted, decide, decision, late, ng
+from serving import activated, hand_in, problem, say
+from tiny_line import TINY
 
 from coe.helpers.rates import Rate
+from coe.results.csv_table import restored
 from coe.serve import statistics
-from coe.serve.clock import HOUR_US
-from coe.serve.database import board_rows, hourly, verifications
+from coe.serve.clock import HOUR_US, now_us
+from coe.serve.database import board_rows, call_rows, recipe_versions, repairs, row_types, verifications
 from coe.serve.database.call_rows import of_board
 from coe.serve.database.hourly import BoardCount, CallCount, Window
-from coe.serve.database.tables import NewVerification
+from coe.serve.database.tables import Board, NewEscape, NewVerification
 from coe.serve.enums import Outcome
+from coe.serve.gate import report_routes
+from coe.serve.recipe_content import RecipeContent
 from coe.serve.statistics import By, Subgroup, Unit, figure, pareto
 
 CONFIRMED, FALSE, ACCEPTED = Outcome.CONFIRMED, Outcome.FALSE_CALL, Outcome.ACCEPTED
@@ -140,11 +148,6 @@ def test_rates_that_never_vary_are_in_control():
     assert not any(point.signals for point in chart.points)
 
 
-def test_few_hours_give_no_limits():
-    chart = statistics.u_chart([Subgroup(0, 1, 10)] * 7)
-    assert (chart.points, chart.missing) == ((), "7 hours with boards; limits need 8")
-
-
 COUNTS = st.integers(0, 300)
 
 
@@ -163,7 +166,6 @@ def test_a_rate_lies_between_its_bounds(some, more, factor):
     if some + more == 0:
         assert (one.value, one.missing) == (None, "none")
         return
-    assert one.upper is not None
     assert 0 <= one.lower <= one.value + 1e-6
     assert one.value <= one.upper + 1e-6 <= 1e6 + 1
     surer = figure("x", "X", Unit.PPM, "", some * factor, (some + more) * factor, "none")
@@ -189,36 +191,121 @@ def answer(database, board_id, *outcomes, label=""):
 WHOLE = Window(NOON - HOUR_US, NOON + HOUR_US)
 
 
-def test_the_database_counts_as_the_words_say(database):
-    with database.writing() as connection:
-        decided(connection, "clean")
-        confirmed = decided(connection, "confirmed", ng("R1"), ng("R2"))
-        false = decided(connection, "false", ng())
-        decided(connection, "open", ng())
-        accepted(connection, "undecided")
-    answer(database, confirmed.id, CONFIRMED, CONFIRMED)
-    answer(database, false.id, FALSE)
-    with database.reading() as connection:
-        (count,) = hourly.board_counts(connection, WHOLE)
-        found = hourly.call_counts(connection, WHOLE)
-        nothing = hourly.board_counts(connection, Window(NOON + HOUR_US, NOON + 2 * HOUR_US))
-        other = hourly.board_counts(connection, Window(NOON - HOUR_US, NOON + HOUR_US, "other"))
-    assert (count.boards, count.clean, count.verified, count.good) == (4, 1, 3, 2)
-    assert statistics.number(found, CONFIRMED) == 2
-    assert statistics.number(found, FALSE) == 1
-    assert statistics.number(found) == 4
-    assert nothing == other == []
+def with_history(served):
+    """Decide four boards of the tiny recipe now; one has a confirmed call, one a false call, one an open call."""
+    for number in range(4):
+        hand_in(served.feeder, f"k{number}", {"R1": "A"}, serial=f"SN{number}")
+        decide(served.database, f"k{number}", *([ng()] if number else []))
+    served.database.write(repairs.report_escape, NewEscape("SN0", now_us(), "ann"))
+    for id, outcome in ((1, Outcome.CONFIRMED), (2, Outcome.FALSE_CALL)):
+        say(served.operator, id, outcome)
 
 
-def test_second_passes_and_second_thoughts_count_rightly(database):
-    with database.writing() as connection:
-        for key in ("first", "second"):
-            board = accepted(connection, key, serial="SN1")
-            board_rows.decide(connection, decision(board, ng()))
-    answer(database, 1, FALSE)
-    answer(database, 1, CONFIRMED, label="chipped")
-    with database.reading() as connection:
-        (count,) = hourly.board_counts(connection, WHOLE)
-        (found,) = hourly.call_counts(connection, WHOLE)
-    assert (count.boards, count.good) == (1, 0)
-    assert (found.outcome, found.label, found.calls) == (CONFIRMED, "chipped", 1)
+def test_figures_come_with_definition_value_and_bounds(served):
+    with_history(served)
+    body = served.operator.get("/api/v1/stats/fpy?hours=2").json()
+    figures = {one["name"]: one for one in body["figures"]}
+    assert figures["raw_fpy"]["value"] == 25
+    final = figures["final_fpy"]
+    assert (final["events"], final["trials"], final["asked"], final["open"]) == (2, 4, 4, 1)
+    assert final["value"] is None  # a quarter of the boards is not verified
+    assert final["lower"] < 50
+    assert final["upper"] > 75
+    assert figures["escape_rate"]["value"] == 50
+    assert figures["raw_fpy"]["lower"] < 25 < figures["raw_fpy"]["upper"]
+    assert all(one["definition"] for one in figures.values())
+    activated(served.database, TINY, name="other")
+    assert served.operator.get("/api/v1/stats/fpy?recipe=other").json()["figures"][0]["value"] is None
+
+
+def test_a_recipe_that_an_update_refuses_leaves_the_figures_that_need_it_out(served):
+    with_history(served)
+    with served.database.writing() as connection:
+        old = accepted(connection, "old")  # of a recipe whose rules are none today
+        board_rows.decide(connection, decision(old, ng(), at_us=now_us()))
+    figures = {one["name"]: one for one in served.operator.get("/api/v1/stats/fpy?hours=2").json()["figures"]}
+    assert (figures["raw_fpy"]["trials"], figures["dpmo"]["value"], figures["dpmo"]["trials"]) == (5, None, 0)
+    for path in ("stats/spc", "stats/pareto", "reports/figures.csv"):
+        assert served.operator.get(f"/api/v1/{path}").status_code == 200
+
+
+def test_pareto_and_chart(served):
+    with_history(served)
+    (bar,) = served.operator.get("/api/v1/stats/pareto?by=label").json()["bars"]
+    assert (bar["name"], bar["calls"], bar["confirmed"], bar["false_calls"], bar["open"]) == ("cracked", 3, 1, 1, 1)
+    spc = served.operator.get("/api/v1/stats/spc").json()
+    assert "limits need 8" in spc["calls"]["missing"]
+
+
+def test_a_query_that_cannot_be_answered_is_refused(served):
+    for query in (
+        *("hours=0", "hours=x", "hours=1.9", "hours=%C2%B2", "hours=1&hours=2"),
+        *("until=yesterday", "until=2026-03-01T08:00+02:00", "by=person", "since=1", "recipe=tinny"),
+    ):
+        problem(served.operator.get(f"/api/v1/stats/pareto?{query}"), 400, "bad-request")
+    problem(served.engineer.post("/api/v1/exports", json={"recipe": "tinny"}), 400, "bad-request")
+
+
+def test_a_time_with_an_offset_is_that_time(served):
+    for until, utc in (("T08:00+02:00", "T06:00"), ("T08:00-05:30", "T13:30"), ("T08:00", "T08:00")):
+        answer = served.operator.get("/api/v1/stats/fpy", params={"hours": 1, "until": f"2026-03-01{until}"})
+        assert answer.json()["until"].startswith(f"2026-03-01{utc}")
+
+
+def test_what_a_list_of_calls_would_ignore_is_refused(served):
+    for query in ("status=answered&after=1", "status=answered&component=A", "before=1", "limit=1.5"):
+        assert served.operator.get(f"/api/v1/calls?{query}").status_code == 400, query
+
+
+NAMES = ("=HYPERLINK(1)", "Ü-7", 'a"b,c', "R$1$")
+
+
+def table(answer):
+    text = answer.content.decode("utf-8-sig")
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+@pytest.fixture
+def worked(served):
+    """A gate with a board for each name, of which people answered one call."""
+    with served.database.writing() as connection:
+        content = RecipeContent(rules=TINY).model_dump(mode="json")
+        version = recipe_versions.add(connection, "tiny2", content, by="ann", now_us=now_us())
+        for number, name in enumerate(NAMES):
+            board = accepted(connection, f"k{number}", serial=name)
+            connection.execute(
+                board_rows.board.update().where(board_rows.board.c.id == board.id).values(recipe_id=version.id)
+            )
+            found = row_types.get(connection, Board, board.id)
+            board_rows.decide(connection, decision(found, ng(name), late("R9"), at_us=now_us()))
+        call = call_rows.of_component(connection, 1, NAMES[0])
+        word = NewVerification(Outcome.CONFIRMED, now_us(), "op", "=said", "note\nof two lines")
+        verifications.record_verification(connection, call, word)
+    return served
+
+
+def test_calls_are_a_table_with_the_newest_answers(worked, monkeypatch):
+    monkeypatch.setattr(report_routes, "TOGETHER", 3)
+    local = worked.gate.config.model_copy(update={"zone": "Asia/Tokyo"})
+    worked.gate.config = local
+    answer = worked.engineer.get("/api/v1/reports/calls.csv")
+    assert answer.headers["content-type"] == "text/csv; charset=utf-8"
+    rows = table(answer)
+    assert len(rows) == 2 * len(NAMES)
+    assert [restored(row["serial"]) for row in rows[::2]] == list(NAMES)
+    assert not any(cell.startswith(("=", "+", "@")) for row in rows for cell in row.values())
+    assert (rows[0]["outcome"], rows[0]["by"], restored(rows[0]["said_label"])) == ("confirmed", "op", "=said")
+    assert rows[0]["decided"].endswith("+09:00")
+    assert ZoneInfo("Asia/Tokyo").key == worked.gate.config.local.zone
+    assert worked.operator.get("/api/v1/reports/calls.csv").status_code == 403
+    assert table(worked.engineer.get("/api/v1/reports/calls.csv?recipe=tiny")) == []
+
+
+def test_figures_are_a_table_with_their_bounds(worked):
+    rows = {row["name"]: row for row in table(worked.operator.get("/api/v1/reports/figures.csv"))}
+    assert (rows["raw_fpy"]["value"], rows["raw_fpy"]["events"], rows["raw_fpy"]["trials"]) == ("0.0", "0", "4")
+    assert rows["dpmo"]["missing"] == "open: 7 of 8"
+    assert rows["dpmo"]["value"] == ""
+    assert float(rows["dpmo"]["lower"]) < float(rows["dpmo"]["upper"])
+    calls = table(worked.engineer.get("/api/v1/reports/calls.csv"))
+    assert (restored(calls[4]["serial"]), calls[4]["version"]) == ('a"b,c', "1")

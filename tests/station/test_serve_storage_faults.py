@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 from certificates import Authority
-from serving import config_of, locked, problem, put, serving, signed_in
+from serving import config_of, csrf, locked, problem, put, serving, signed_in
 from tiny_line import TINY
 from waiting import eventually
 
@@ -24,7 +24,7 @@ from coe.serve.credentials import certificates_of
 from coe.serve.database import fault_log, states
 from coe.serve.database.connecting import Database, DatabaseError, DatabaseErrorKind, open_database
 from coe.serve.database.tables import NewFault
-from coe.serve.enums import FaultKind, LineState, Process, Role, Subject
+from coe.serve.enums import FaultKind, Process, Role
 from coe.serve.gate import gate_state, storage
 from coe.serve.gate.server import LONGEST_OFF_US, follow_clock, give_sign, open_gate, remove_old
 from coe.serve.gate.storage import DataDisk, OwnFaults
@@ -35,19 +35,6 @@ PAGES = ("/", "/verify", "/statistics", "/recipes", "/experts", "/faults")
 GIB = 1 << 30
 TIGHT, NEARLY = DataDisk(100 * GIB, 2 << 20), DataDisk(100 * GIB, 5 * GIB)
 ROOMY, LOW, FULL = DataDisk(100 * GIB, 50 * GIB), DataDisk(100 * GIB, 3 * GIB), DataDisk(100 * GIB, 0)
-
-
-@pytest.fixture
-def station(served):
-    """A gate that waits briefly for a lock, beside a line that answers."""
-    patient = served.gate.database
-    served.gate.database = open_database(patient.url.render_as_string(), busy_s=0.1)
-    with patient.writing() as connection:
-        states.change(connection, Subject.LINE, LineState.WAITING, by="test", now_us=now_us())
-        states.beat(connection, Process.WORKER, pid=1, now_us=now_us())
-    yield served
-    served.gate.database.close()
-    served.gate.database = patient
 
 
 def disk(monkeypatch, size):
@@ -101,8 +88,7 @@ def metric(served, name):
 
 
 def history(database):
-    with database.reading() as connection:
-        return [(fault.kind, fault.about, fault.cleared_by) for fault in fault_log.newest(connection)]
+    return [(fault.kind, fault.about, fault.cleared_by) for fault in database.read(fault_log.newest)]
 
 
 def test_a_locked_database_is_shown_everywhere_at_once_and_the_history_has_it_afterwards(station, monkeypatch, capfd):
@@ -128,10 +114,6 @@ def test_a_locked_database_is_shown_everywhere_at_once_and_the_history_has_it_af
     assert history(station.database) == [(FaultKind.DATABASE, "database", "web")]
     assert shown(station) == []
     assert station.nobody.get("/health/ready").status_code == 200
-
-
-def csrf(page):
-    return page.partition('name="csrf" content="')[2].partition('"')[0]
 
 
 def test_pages_say_what_is_wrong_when_the_database_cannot_even_be_read(station):
@@ -395,8 +377,7 @@ def test_a_certificate_is_warned_of_before_its_end_and_again_each_day(station, m
         with monkeypatch.context() as later:
             later.setattr(station.gate, "now_us", lambda hours=hours: begun_us + hours * HOUR_US)
             look(station)
-        with station.database.reading() as connection:
-            found = {fault.about: fault.times for fault in fault_log.open_faults(connection)}
+        found = {fault.about: fault.times for fault in station.database.read(fault_log.open_faults)}
         assert found == (dict.fromkeys(names, told) if told else {})
     assert str(file) in station.operator.get("/api/v1/faults").text
     assert station.nobody.get("/health/ready").status_code == 200

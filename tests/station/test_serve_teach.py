@@ -154,20 +154,17 @@ def test_a_session_needs_its_token(served):
         assert "/teach" not in person.get("/recipes").text
 
 
-def test_a_name_that_no_board_can_have_is_a_sentence(served):
+def test_a_board_is_begun_once_by_a_name_that_it_can_have(served):
     for name in ("", "../x", "a/b", ".x", "routing_rules", "line7.calibration", "x" * 101, "<b>"):
         problem(served.engineer.post("/teach", json={"name": name}), 422, "invalid")
     assert not list((served.gate.config.data / "teach").glob("*"))
-
-
-def test_a_board_is_begun_once(served):
     assert served.engineer.post("/teach", json={"name": " line7 "}).json() == {"draft": "line7"}
     assert "line7" in problem(served.engineer.post("/teach", json={"name": "line7"}), 422, "invalid")["detail"]
     assert served.engineer.get("/teach/line8").status_code == 404
     assert current(draft_in(served)) is TeachStep.FILES
 
 
-def test_a_file_of_any_name_stays_in_its_folder(served):
+def test_a_file_of_any_name_stays_in_its_folder_and_two_of_one_name_both_stay(served):
     served.engineer.post("/teach", json={"name": "line7"})
     names = {
         "../../../etc/passwd": "passwd.png",
@@ -183,6 +180,8 @@ def test_a_file_of_any_name_stays_in_its_folder(served):
         assert send(served.engineer, "boards", png(), name).json() == {"file": kept}
     assert {path.name for path in draft_in(served).pictures} == set(names.values())
     assert "<img src=x" not in served.engineer.get("/teach/line7/files").text
+    sent = [send(served.engineer, "boards", png(seed), "SN.png").json()["file"] for seed in (0, 1, 0)]
+    assert sent == ["SN.png", "SN-2.png", "SN.png"]
 
 
 def test_broken_pictures_are_refused_beside_the_field(served):
@@ -195,12 +194,6 @@ def test_broken_pictures_are_refused_beside_the_field(served):
     problem(send(served.engineer, "boards", png(), "heavy.png"), 413, "too-large")
     problem(send(served.engineer, "masks", png(), "a.png"), 404, "not-found")
     assert not draft_in(served).pictures
-
-
-def test_two_boards_of_one_name_both_stay(served):
-    served.engineer.post("/teach", json={"name": "line7"})
-    sent = [send(served.engineer, "boards", png(seed), "SN.png").json()["file"] for seed in (0, 1, 0)]
-    assert sent == ["SN.png", "SN-2.png", "SN.png"]
 
 
 FAULTY = (
@@ -509,43 +502,33 @@ def test_the_commands_are_those_that_a_person_would_type(served, asked):
     assert crop == f"coe-experts crop routing_rules/line7.yaml {where} --out line7/cut"
 
 
-def test_names_go_into_both_files(served):
+def test_names_go_into_both_files_and_two_rows_of_one_name_become_one_component(served):
     draft = with_files(served)
     assert rows_sent(served, (1, {"component": "cap"})).status_code == 202
     recipe, board = read_recipe(draft.recipe), rules.load(str(draft.rules))
-    assert {name: spec.size for name, spec in recipe.components.items()} == {
-        "R10k": (2.4, 1.2),
-        "cap": (2, 2),
-        "SW_B3U": (3.6, 2.6),
-    }
+    sizes = {name: spec.size for name, spec in recipe.components.items()}
+    assert sizes == {"R10k": (2.4, 1.2), "cap": (2, 2), "SW_B3U": (3.6, 2.6)}
     assert {name: component.count for name, component in board.components.items()} == {"R10k": 2, "SW_B3U": 1, "cap": 1}
     assert [site.component for site in draft.layout.sites] == ["R10k", "cap", "R10k", "SW_B3U"]
     assert draft.open_lines == []
     (known,) = read_library(draft.root / LIBRARY)
     assert (known.package, known.size) == ("SW_B3U", (3.6, 2.6)), "the next board knows what a person said"
-
-
-def test_two_rows_of_one_name_become_one_component(served):
-    draft = with_files(served)
     assert rows_sent(served, (1, {"component": "R10k"})).status_code == 202
     assert {one.component for one in draft.layout.sites} == {"R10k", "SW_B3U"}
     assert rules.load(str(draft.rules)).components["R10k"].count == 3
 
 
-def test_what_is_not_inspected_can_be_inspected_again(served):
+def test_what_is_not_inspected_can_be_inspected_again_and_names_that_do_not_fit_change_nothing(served):
     draft = with_files(served)
     assert rows_sent(served, (2, {"component": None})).status_code == 202
     assert [site.refdes for site in draft.layout.sites] == ["P1", "P2", "P3"]
     assert rows_sent(served, (2, {"component": "switch"})).status_code == 202
     assert [site.component for site in draft.layout.sites][-1] == "switch"
-
-
-def test_names_that_do_not_fit_change_nothing(served):
-    draft = with_files(served)
     before = draft.state
     for change in ({"component": "<b>"}, {"size": [0, 1]}, {"package": "no such"}):
-        answer = rows_sent(served, (0, change))
-        assert answer.status_code == 422, change
+        assert rows_sent(served, (0, change)).status_code == 422, change
+    answer = rows_sent(served, *((row, {"component": None}) for row in range(3)))
+    assert "no part" in problem(answer, 422, "invalid")["detail"]
     assert draft.state == before
 
 
@@ -582,9 +565,7 @@ def test_photographs_go_where_their_parts_go(served):
 
 def test_no_photograph_takes_the_place_of_another(served):
     draft = with_files(served)
-    for name in ("R10k/closeup.png", "C1u/closeup.png", "SW_B3U/P1-SN1.png"):
-        (draft.photos / name).parent.mkdir(parents=True)
-        (draft.photos / name).write_bytes(png())
+    with_photos(draft, ("R10k/closeup.png", "C1u/closeup.png", "SW_B3U/P1-SN1.png"))
     state, before = draft.state, photos_of(draft)
     problem(rows_sent(served, *((row, {"component": "part"}) for row in range(3))), 422, "invalid")
     assert (draft.state, photos_of(draft)) == (state, before)
@@ -592,19 +573,14 @@ def test_no_photograph_takes_the_place_of_another(served):
     assert photos_of(draft) == {"R10k/closeup.png", "cap/closeup.png", "SW_B3U/P1-SN1.png"}, "only what was said moves"
 
 
-def test_one_part_at_least_is_inspected(served):
-    draft = with_files(served)
-    before = draft.state
-    answer = rows_sent(served, *((row, {"component": None}) for row in range(3)))
-    assert "no part" in problem(answer, 422, "invalid")["detail"]
-    assert draft.state == before
+CUT_OUT = ("R10k/P1-SN1.png", "R10k/P3-SN1.png", "C1u/P2-SN1.png", "SW_B3U/missing/P4-SN1.png")
+GOOD = ("R10k/good/P1-SN1.png", "R10k/good/P3-SN1.png", "C1u/good/P2-SN1.png", "SW_B3U/good/P4-SN1.png")
 
 
-def with_photos(draft):
-    for name in ("R10k/P1-SN1.png", "R10k/P3-SN1.png", "C1u/P2-SN1.png", "SW_B3U/missing/P4-SN1.png"):
-        path = draft.photos / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(png())
+def with_photos(draft, names=CUT_OUT):
+    for name in names:
+        (draft.photos / name).parent.mkdir(parents=True, exist_ok=True)
+        (draft.photos / name).write_bytes(png())
 
 
 def test_photographs_move_into_the_folder_of_what_they_show(served):
@@ -635,7 +611,6 @@ def test_each_step_is_taken_back_one_after_another(served):
     assert served.engineer.delete("/teach/line7/files/boards/SN1.png").status_code == 204
 
     last = teach_steps.last_step(draft)
-    assert last is not None
     other = served.engineer.post(f"/teach/line7/undo?step={last.number - 1}")
     assert last.what in problem(other, 422, "invalid")["detail"], "another person may have made a step since"
     assert served.engineer.post(f"/teach/line7/undo?step={last.number}").json() == {"undone": last.what}
@@ -788,14 +763,10 @@ def test_xml_in_the_encoding_that_it_declares_is_read_as_it_is_written(served, e
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "gb18030", "cp1252"])
-@pytest.mark.parametrize("is_sent", [True, False], ids=["sent", "by commands"])
-def test_files_in_any_usual_encoding_are_read(served, encoding, is_sent):
+def test_files_in_any_usual_encoding_are_read(served, encoding):
     draft, value = with_files(served), "贴片" if encoding == "gb18030" else "1µ"
     rows = (ROWS + MARKS).replace("reset", value)
-    if is_sent:
-        assert send(served.engineer, "placements", rows.encode(encoding), "pnp.csv").status_code == 201
-    else:
-        (draft.folder / "placements" / "pnp.csv").write_bytes(rows.encode(encoding))
+    assert send(served.engineer, "placements", rows.encode(encoding), "pnp.csv").status_code == 201
     assert draft.read().places[3].value == value
 
 
@@ -803,12 +774,7 @@ def test_each_step_is_a_page_once_those_before_it_are_done(served):
     draft = with_files(served)
     assert "comes later" in served.engineer.get("/teach/line7/threshold").text
     rows_sent(served)
-    with_photos(draft)
-    for path in ("R10k", "C1u"):
-        for photo in (draft.photos / path).glob("*.png"):
-            (photo.parent / "good").mkdir(exist_ok=True)
-            photo.rename(photo.parent / "good" / photo.name)
-    (draft.photos / "SW_B3U" / "missing").rename(draft.photos / "SW_B3U" / "good")
+    with_photos(draft, GOOD)
     (draft.folder / "scores.json").write_text(json.dumps(SCORED))
     assert current(draft) is TeachStep.THRESHOLD
     assert served.engineer.post("/teach/line7/bounded").status_code == 204
@@ -819,7 +785,7 @@ def test_each_step_is_a_page_once_those_before_it_are_done(served):
         assert 'role="alert">' not in page.replace('role="alert" hidden>', ""), step
 
 
-def test_files_that_were_replaced_twice_come_back(served):
+def test_files_that_were_replaced_twice_come_back_and_a_step_that_a_kill_ended_halfway_hinders_no_other(served):
     draft = with_files(served)
     versions = [(ROWS + MARKS + "\n" * more).encode() for more in range(3)]
     for version in versions[1:]:
@@ -827,10 +793,6 @@ def test_files_that_were_replaced_twice_come_back(served):
     for version in reversed(versions[:2]):
         assert served.engineer.post("/teach/line7/undo").json() == {"undone": "pnp.csv added"}
         assert draft.placements.read_bytes() == version
-
-
-def test_a_step_that_a_kill_ended_halfway_hinders_no_other(served):
-    draft = with_files(served)
     (draft.folder / "undo" / f"{now_us() + 10**12}").mkdir()
     assert served.engineer.post("/teach/line7/bounded").status_code == 204
     assert served.engineer.post("/teach/line7/undo").json() == {"undone": "Thresholds confirmed"}
@@ -848,9 +810,7 @@ def learned(served):
     """Return a draft that can be activated: each of its parts has a good picture, and each picture a score."""
     draft = with_files(served)
     rows_sent(served)
-    for name in ("R10k/good/P1-SN1.png", "R10k/good/P3-SN1.png", "C1u/good/P2-SN1.png", "SW_B3U/good/P4-SN1.png"):
-        (draft.photos / name).parent.mkdir(parents=True, exist_ok=True)
-        (draft.photos / name).write_bytes(png())
+    with_photos(draft, GOOD)
     (draft.folder / "scores.json").write_text(json.dumps(SCORED))
     draft.say(draft.state.model_copy(update={"bounded": True}))
     assert current(draft) is TeachStep.ACTIVATE

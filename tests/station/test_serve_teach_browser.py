@@ -9,7 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from serve_rows import the
+from serve_rows import decide, the
 from serving import config_of, embedded, put, serving
 
 from apps.demo import own_board
@@ -18,8 +18,7 @@ from coe.core import Verdict
 from coe.placement import locate, outline, read_recipe
 from coe.placement.fit import Fit
 from coe.serve.clock import now_us
-from coe.serve.database import board_rows, keys, recipe_versions
-from coe.serve.database.board_rows import Decision
+from coe.serve.database import keys, recipe_versions
 from coe.serve.database.tables import NewCall
 from coe.serve.enums import ActivationState, CallReason, Role
 from coe.serve.recipe_content import RecipeContent
@@ -211,9 +210,7 @@ def verified(station, page, recipe, files):
         "SW1", "switch", Verdict.NG, CallReason.EXPERT, expert="first-look", label="different", view_id=1, place=place,
         findings=found,
     )  # fmt: skip
-    with station.database.writing() as connection:
-        row = the(board_rows.of_key(connection, "k1"))
-        board_rows.decide(connection, Decision(row, Verdict.NG, now_us(), False, [call], []))
+    decide(station.database, "k1", call, fine=[])
     page.goto(f"{station.address}/verify")
     page.wait_for_selector(".pic .frame", state="attached")
     page.wait_for_selector("#refdes:text-is('SW1')")

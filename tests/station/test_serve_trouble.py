@@ -13,8 +13,8 @@ import pytest
 from bridging import Remembered, append, told, waiting
 from full_disk import disk_of
 from quick_line import QuickDevice
-from serve_rows import NOON, decided, decision, ng
-from serving import activated, client_of, embedded_database, hand_in, locked, png, put
+from serve_rows import NOON, decide, decided, ng
+from serving import activated, client_of, embedded_database, hand_in, locked, png, put, say
 from sqlalchemy import event
 from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
 from tiny_line import TINY
@@ -26,9 +26,9 @@ from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.outbox_relay import OutboxRelay
 from coe.serve.bridge.sinks import Origin, Sink
 from coe.serve.clock import DAY_US, HOUR_US, SECOND_US, Clocks, SteadyClock, now_us
-from coe.serve.database import audit, board_rows, call_rows, event_log, fault_log, keys
+from coe.serve.database import audit, call_rows, event_log, fault_log, keys
 from coe.serve.database.connecting import DatabaseError, DatabaseErrorKind, open_database
-from coe.serve.enums import EventKind, FaultKind, Outcome, Role
+from coe.serve.enums import EventKind, FaultKind, Role
 from coe.serve.gate.access import COOKIE, CSRF_HEADER
 from coe.serve.gate.call_routes import CLAIM_S
 from coe.serve.retention import sweep
@@ -42,8 +42,7 @@ def is_decided(database, id):
 
 
 def all_faults(database):
-    with database.reading() as connection:
-        return [(fault.kind, fault.cleared_by) for fault in fault_log.newest(connection)]
+    return [(fault.kind, fault.cleared_by) for fault in database.read(fault_log.newest)]
 
 
 # ---- the database is locked for a minute; here for as long as it takes that everybody has met the lock
@@ -116,8 +115,7 @@ def test_a_decision_for_which_the_disk_has_no_room_is_written_once_there_is_room
     found = state_of(database, board.id)
     assert (found.verdict, found.calls) == (Verdict.NG, 40)
     assert all_faults(database) == [(FaultKind.DISK_FULL, "worker")]
-    with database.reading() as connection:
-        assert [one.kind for one in event_log.after(connection, 0)].count(EventKind.BOARD_DECIDED) == 1
+    assert [one.kind for one in database.read(event_log.after, 0)].count(EventKind.BOARD_DECIDED) == 1
 
 
 def test_a_board_for_which_the_database_has_no_room_is_refused_and_accepted_once_there_is_room(served):
@@ -162,12 +160,8 @@ def test_an_export_that_does_not_fit_on_the_disk_leaves_nothing(served):
     put(served.feeder, "k1", "R1", LARGE)
     body = {"recipe": "tiny", "views": {"R1": {"refdes": "R1", "component": "A"}}}
     served.feeder.post("/api/v1/boards/k1", json=body)
-    with served.database.writing() as connection:
-        board = board_rows.of_key(connection, "k1")
-        assert board is not None
-        board_rows.decide(connection, decision(board, ng("R1", view_id=1), at_us=now_us()))
-    word = {"outcome": Outcome.CONFIRMED.value}
-    assert served.operator.post("/api/v1/calls/1/verification", json=word, headers={"If-Match": '"0"'}).is_success
+    decide(served.database, "k1", ng("R1", view_id=1))
+    assert say(served.operator, 1, "confirmed").is_success
     folder = served.gate.config.data / "exports"
     with disk_of(LIMIT):
         refused = served.engineer.post("/api/v1/exports", json={"good": 0})
@@ -266,10 +260,7 @@ def test_retention_and_orphans_go_by_the_steady_clock(served):
     clock = SteadyClock(wall)
     hand_in(served.feeder, "k1", {"R1": "A"})
     put(served.feeder, "coming", "v")
-    with served.database.writing() as connection:
-        board = board_rows.of_key(connection, "k1")
-        assert board is not None
-        board_rows.decide(connection, decision(board, at_us=now_us()))
+    decide(served.database, "k1")
     wall.ahead_us = 400 * DAY_US
     pictures = served.gate.pictures
     assert sweep(served.database, pictures, Retention(), clock.now_us()) == 0

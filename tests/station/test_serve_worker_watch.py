@@ -1,21 +1,36 @@
-"""A worker that is gone or stands still keeps no board waiting."""
+"""A worker that is gone, hangs, or has many boards at a time keeps no board waiting."""
 
 import threading
+import time
+from itertools import pairwise
 
 import pytest
 from quick_line import QuickDevice
 from serving import activated, embedded_database, locked
-from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
+from stations import DARK, LIGHT, accept, accept_request, deciding, quick_opener, state_of
 from tiny_line import TINY
 from waiting import eventually
+from whole_boards import BOARD, WHOLE, png
 
 from coe.core import Verdict
+from coe.errors import ConfigError
+from coe.pictures.picture_file import PictureFile
+from coe.scheduler.events import Late
 from coe.serve import worker_watch
-from coe.serve.clock import SECOND_US, Clocks, now_us
-from coe.serve.database import call_rows, event_log, fault_log, states
+from coe.serve.clock import CLOCKS, SECOND_US, Clocks, now_us
+from coe.serve.database import board_rows, call_rows, event_log, fault_log, row_types, states
+from coe.serve.database.connecting import DatabaseError, open_database
 from coe.serve.database.states import SILENT_S
-from coe.serve.database.tables import NewFault
-from coe.serve.enums import CallReason, EventKind, FaultKind, LineState, Process, Subject
+from coe.serve.database.tables import Board, NewFault
+from coe.serve.enums import UNDECIDED, CallReason, EventKind, FaultKind, LineState, Process, Subject
+from coe.serve.worker import locating
+from coe.serve.worker import station as station_module
+from coe.serve.worker import write_report as report_module
+from coe.serve.worker.line_watch import LineHangs, LineWatch
+from coe.serve.worker.product import Products
+from coe.serve.worker.station import Station
+from coe.serve.worker.verdicts import BoardRun, Items, Queue
+from coe.serve.worker.write_report import WorkerReport
 from coe.serve.worker_watch import STARTS_FOR, WorkerWatch
 
 PID = 7
@@ -43,8 +58,7 @@ class Watch:
         self.database.write(states.beat, Process.WORKER, pid=PID, now_us=now_us())
 
     def faults(self):
-        with self.database.reading() as connection:
-            return [(fault.kind, fault.about) for fault in fault_log.open_faults(connection)]
+        return [(fault.kind, fault.about) for fault in self.database.read(fault_log.open_faults)]
 
 
 @pytest.fixture
@@ -163,3 +177,231 @@ def test_a_fault_of_an_earlier_web_is_cleared_by_the_first_sign(config, database
     watch.beat()
     watch.at(2)
     assert watch.faults() == []
+
+
+ONE = {"views": {"R1": {"refdes": "R1", "component": "C"}}}
+
+
+@pytest.fixture
+def hasty(config):
+    """A config by which all hangs after a second."""
+    return config.model_copy(update={"line": config.line.model_copy(update={"hangs_after_s": 1.0})})
+
+
+def hang_of(station):
+    with pytest.raises(LineHangs) as hang:
+        eventually(lambda: bool(station.step()))
+    return str(hang.value)
+
+
+def hung(database):
+    return [fault.about for fault in database.read(fault_log.open_faults) if fault.kind is FaultKind.EXPERT_HANGS]
+
+
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_a_picture_that_is_read_for_ever_ends_the_line_and_the_next_line_goes_on(
+    hasty, database, tiny, monkeypatch, is_whole
+):
+    """As from a mount whose server is gone. Boards without a due time, and all boards after them, would wait."""
+    answers = threading.Event()
+    read, locate = PictureFile.read, locating.locate
+    monkeypatch.setattr(PictureFile, "read", lambda self, limit: answers.wait() and read(self, limit))
+    monkeypatch.setattr(locating, "locate", lambda *given: answers.wait() and locate(*given))
+    recipe = activated(database, TINY, **({"whole": WHOLE} if is_whole else {}))
+    picture, said = ({"top": png(BOARD)}, {"whole": "top"}) if is_whole else ({"R1": LIGHT}, ONE)
+    board = accept_request(hasty, database, recipe.id, picture, said)
+    station = Station(hasty, database, open_line=quick_opener(tiny, QuickDevice()))
+    try:
+        assert "a picture has been read for" in hang_of(station)
+        assert hung(database) == [""]
+        assert state_of(database, board.id).attempts == 1
+    finally:
+        answers.set()
+        station.close()
+    with deciding(hasty, database, quick_opener(tiny, QuickDevice())):
+        eventually(lambda: state_of(database, board.id).verdict is not None)
+    assert state_of(database, board.id).verdict is (Verdict.NG if is_whole else Verdict.OK)
+
+
+def test_boards_whose_time_ends_hide_no_picture_that_is_read_for_ever(hasty, database, tiny, monkeypatch):
+    """Each is decided when it is due, and its picture waits for the thread behind the first."""
+    answers = threading.Event()
+    locate = locating.locate
+    monkeypatch.setattr(locating, "locate", lambda *given: answers.wait() and locate(*given))
+    recipe = activated(database, TINY, whole=WHOLE)
+    for number in range(8):
+        key = f"k{number}"
+        accept_request(
+            hasty, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"}, key=key, within_s=0.3 * (number + 1)
+        )
+    station = Station(hasty, database, open_line=quick_opener(tiny, QuickDevice()))
+    try:
+        assert "a picture has been read for" in hang_of(station)
+    finally:
+        answers.set()
+        station.close()
+
+
+def test_a_line_that_never_loads_its_first_experts_is_found(config, database, tiny, monkeypatch):
+    answers, waits = threading.Event(), threading.Event()
+
+    def load():
+        waits.set()
+        answers.wait()
+
+    def opener(config, watch, adjust):
+        return quick_opener(tiny, QuickDevice(load=[load] * 20), watchers=[watch])
+
+    monkeypatch.setattr(station_module, "line_opener", opener)
+    activated(database, TINY)
+    ahead_s = 0.0
+    station = Station(config, database, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s))
+    try:
+        eventually(lambda: bool(station.step()) or waits.is_set())
+        ahead_s = 115.0
+        station.step()
+        ahead_s = 135.0
+        assert "no load has ended for 1" in hang_of(station)
+        assert len(hung(database)) == 1
+    finally:
+        answers.set()
+        station.close()
+
+
+def jam(shop, number, within_s=None):
+    return [shop.accept({"R1": LIGHT}, key=f"k{at}", within_s=within_s) for at in range(number)]
+
+
+def undecided(database):
+    return database.read(board_rows.count_undecided)
+
+
+def endangered(database):
+    new = database.read(event_log.after, 0)
+    return [event.board_id for event in new if event.kind is EventKind.BOARD_ENDANGERED]
+
+
+@pytest.fixture
+def line_watch():
+    return LineWatch(time.monotonic, 120)
+
+
+@pytest.fixture
+def report(database, line_watch):
+    return WorkerReport(database, CLOCKS, line_watch, "here")
+
+
+@pytest.fixture
+def products(config):
+    products = Products(config.data, lambda boards: pytest.fail("no line is needed"), lambda: None)
+    yield products
+    products.close(at_once=True)
+
+
+def test_the_line_looks_around_between_boards_that_are_overdue(shop):
+    jam(shop, 8, within_s=0.001)
+    station = Station(shop.config, shop.database, open_line=quick_opener(shop.tiny, QuickDevice()))
+    left = []
+    while not left or left[-1]:
+        station.step()
+        left.append(undecided(shop.database))
+    station.close()
+    assert max(before - after for before, after in pairwise([8, *left])) <= 2
+    assert left == sorted(left, reverse=True)
+
+
+def test_the_line_looks_around_between_boards_of_a_recipe_that_cannot_be_opened(shop):
+    def refuse(boards):
+        raise ConfigError("there are no weights")
+
+    jam(shop, 8)
+    station = Station(shop.config, shop.database, open_line=refuse)
+    left = [8]
+    while left[-1]:
+        station.step()
+        left.append(undecided(shop.database))
+    station.close()
+    assert max(before - after for before, after in pairwise(left)) <= 2
+
+
+def test_the_board_that_is_due_first_is_found_whoever_has_left_and_come_back(shop):
+    dues = {"a": 50.0, "b": None, "c": 20.0, "d": 30.0}
+    ids = {key: shop.accept({"R1": LIGHT}, key=key, within_s=s).id for key, s in dues.items()}
+    queue = Queue()
+    shop.database.read(queue.look, now_us(), 0.0)
+    waiting = {queued.board.id: queued for queued in queue}
+
+    def due():
+        queued = queue.next_due()
+        return queued.board.id
+
+    assert due() == ids["c"]
+    for key in ("c", "d"):
+        queue.leave(ids[key])
+    assert due() == ids["a"]
+    queue.come_back([waiting[ids["d"]]])
+    assert due() == ids["d"]
+    for key in ("d", "a"):
+        queue.leave(ids[key])
+    assert due() == ids["b"]  # without a due time
+    queue.leave(ids["b"])
+    assert queue.next_due() is None
+
+
+def test_few_boards_in_danger_are_named_in_one_transaction(shop, report, products, monkeypatch):
+    monkeypatch.setattr(report_module, "NAMED_TOGETHER", 2)
+    monkeypatch.setattr(report_module, "BEAT_S", 0.0)
+    ids = [board.id for board in jam(shop, 5, within_s=0.001)]
+    queue = Queue()
+    shop.database.read(queue.look, now_us() + 1_000_000, time.monotonic())
+    named = []
+    for _ in range(4):
+        report.worked({}, queue, LineState.WAITING, products)
+        named.append(endangered(shop.database))
+    assert named == [ids[:2], ids[:4], ids, ids]
+
+
+def test_a_board_that_will_be_late_is_named_once_the_database_answers(shop, report, line_watch, products):
+    """The scheduler says it once."""
+    board, *_ = jam(shop, 1, within_s=60)
+    runs = {board.id: BoardRun(board, Items([], []), due_s=1e9)}
+    report.worked(runs, Queue(), LineState.RUNNING, products)
+    line_watch.observe(None, [Late(str(board.id), 0.0)], 0.0)
+    other = open_database(shop.config.database_url)
+    with other.writing(), pytest.raises(DatabaseError):
+        report.worked(runs, Queue(), LineState.RUNNING, products)
+    other.close()
+    assert endangered(shop.database) == []
+    report.worked(runs, Queue(), LineState.RUNNING, products)
+    report.worked(runs, Queue(), LineState.RUNNING, products)
+    assert endangered(shop.database) == [board.id]
+
+
+def test_all_boards_in_danger_are_locked_before_the_first_event(shop, monkeypatch):
+    """Who takes a board back has its lock, and waits for that of events: PostgreSQL would end one of the two."""
+    first, second = jam(shop, 2)
+    seen = []
+    append = event_log.append
+
+    def look(connection, *new):
+        seen.append({row_types.get(connection, Board, board.id).endangered_us for board in (first, second)})
+        return append(connection, *new)
+
+    monkeypatch.setattr(board_rows.event_log, "append", look)
+    shop.database.write(board_rows.endanger, [first, second], 7)
+    assert seen == [{7}, {7}]
+
+
+def test_a_jam_that_begins_while_boards_are_under_way_ends_in_their_order(shop):
+    ahead_s = 0.0
+    boards_of_jam = jam(shop, 4, within_s=500)
+    shop.device.gate.clear()
+    clocks = Clocks(now_s=lambda: time.monotonic() + ahead_s)
+    station = Station(shop.config, shop.database, open_line=quick_opener(shop.tiny, shop.device), clocks=clocks)
+    eventually(lambda: station.step() or shop.device.reached.is_set())
+    ahead_s = 1000.0
+    eventually(lambda: station.step() or not undecided(shop.database))
+    shop.device.gate.set()
+    station.close()
+    assert {shop.state(board).verdict for board in boards_of_jam} == {Verdict.REVIEW}
+    assert all(shop.state(board).state not in UNDECIDED for board in boards_of_jam)

@@ -3,13 +3,13 @@
 import json
 import multiprocessing
 import os
-import shutil
 import signal
 import socket
 import threading
 import time
 from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 from random import Random
 
 import httpx
@@ -17,11 +17,8 @@ from quick_line import QuickDevice
 from serving import client_of, put
 from stations import quick_opener
 
-from coe.core import Verdict
 from coe.serve import failpoints, processes
-from coe.serve.bridge import outbox_relay
-from coe.serve.bridge.event_format import EventFormat
-from coe.serve.bridge.sinks import Origin, Sink, SinkConnection
+from coe.serve.bridge.sinks import SinkConnection, SinkSettings
 from coe.serve.clock import Clocks, now_us
 from coe.serve.database import board_rows, call_rows, event_log, keys
 from coe.serve.database.connecting import open_database
@@ -30,6 +27,7 @@ from coe.serve.failpoints import Failpoint
 from coe.serve.worker.station import Station
 
 KILLED = -signal.SIGKILL
+LEAST_KILLS = int(os.environ.get("COE_TEST_KILLS", "200"))
 PRELOADED = [
     "coe.inspector.line",
     "coe.serve.gate.server",
@@ -47,7 +45,6 @@ GATE_POINTS = (
     Failpoint.BOARD_CHECKED,
     Failpoint.BOARD_ACCEPTED,
 )
-Decided = dict[str, tuple[Verdict | None, tuple[tuple[str, Verdict, str], ...]]]
 
 
 def forks():
@@ -133,9 +130,16 @@ def serve_gate(config, point, nth):
     processes.web(config)
 
 
-class FileSink(SinkConnection):
+class FileSettings(SinkSettings):
     """A machine that writes down what it is told."""
 
+    file: Path
+
+    def connection(self, origin):
+        return FileSink(self.file)
+
+
+class FileSink(SinkConnection):
     def __init__(self, path):
         self._path = path
 
@@ -144,29 +148,9 @@ class FileSink(SinkConnection):
             file.write(json.dumps([message.id, message.name, message.body["number"]]) + "\n")
 
 
-def tell_file(config, path, nth):
-    """Tell a file what happens, until something was told the `nth` time; without `nth` until nothing waits."""
-    kill_at(Failpoint.SINK_TOLD if nth else None, nth)
-    database, stop = open_database(config.database_url), threading.Event()
-    sinks = {"plant": lambda: Sink(FileSink(path), EventFormat(Origin("a")))}
-    told = threading.Thread(target=outbox_relay.tell, args=(sinks, database, stop))
-    told.start()
-    while nth or waiting(database):
-        time.sleep(0.02)
-    stop.set()
-    told.join()
-    database.close()
-
-
-def waiting(database):
-    with database.reading() as connection:
-        return sum(queue.waiting for queue in event_log.queues(connection))
-
-
-def new_database(config, template):
-    config.data.mkdir()
-    shutil.copy(template, config.data / "serve.db")
-    return open_database(config.database_url)
+def told_to(file):
+    """Return the sinks of a config that tell this file."""
+    return {"killed:FileSettings": {"plant": {"file": file}}}
 
 
 def decisions(database):

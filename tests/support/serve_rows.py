@@ -1,17 +1,15 @@
 """Rows for tests of the service's database, with as few words as a test needs."""
 
-from typing import ParamSpec, TypeVar
-
 from coe.board.parts_list import Side
 from coe.core import Verdict
-from coe.serve.database import board_rows, recipe_versions, row_types
+from coe.serve.clock import now_us
+from coe.serve.database import board_rows, call_rows, recipe_versions, row_types, verifications
 from coe.serve.database.board_rows import Decision, GoodComponent
-from coe.serve.database.tables import Board, NewBoard, NewCall, View, view
+from coe.serve.database.tables import Board, NewBoard, NewCall, NewVerification, View, view
 from coe.serve.enums import CallReason
 
 NOON = 1_700_000_000_000_000
 """A time in UTC microseconds."""
-P, T = ParamSpec("P"), TypeVar("T")
 
 
 def the(row):
@@ -25,12 +23,14 @@ def files_of_views(connection):
     return {one.file for one in row_types.listed(connection, View, view.c.removed_us.is_(None))}
 
 
-def recipe(connection, name="demo", rules="board: demo"):
-    return recipe_versions.add(connection, name, {"rules": rules}, by="ann", now_us=NOON)
+def recipe(connection, name="demo", rules="board: demo", **content):
+    return recipe_versions.add(connection, name, {"rules": rules, **content}, by="ann", now_us=NOON)
 
 
-def accepted(connection, key="k1", *, serial="", due_us=None):
-    new = NewBoard(key, "d" * 64, recipe(connection).id, serial, "", Side.TOP, "", {}, "feeder", NOON, due_us)
+def accepted(connection, key="k1", *, serial="", due_us=None, at_us=NOON, of=None, **request):
+    """Accept a board of a recipe, or of `demo`, as the gate does."""
+    id = (of or recipe(connection)).id
+    new = NewBoard(key, "d" * 64, id, serial, "", Side.TOP, "", request, "feeder", at_us, due_us)
     return board_rows.accept(connection, new)
 
 
@@ -57,6 +57,20 @@ def decision(board, *calls, at_us=NOON + 1, fine=None):
 def decided(connection, key, *calls):
     board = accepted(connection, key)
     assert board_rows.decide(connection, decision(board, *calls))
-    found = row_types.get(connection, Board, board.id)
-    assert found is not None
-    return found
+    return row_types.get(connection, Board, board.id)
+
+
+def decide(database, key, *calls, fine=None):
+    """Decide the board that was accepted with a key, now."""
+    with database.writing() as connection:
+        board = the(board_rows.of_key(connection, key))
+        assert board_rows.decide(connection, decision(board, *calls, fine=fine, at_us=now_us()))
+    return board
+
+
+def answer(database, board_id, **outcomes):
+    """Let a person answer the calls of these parts."""
+    with database.writing() as connection:
+        for refdes, outcome in outcomes.items():
+            call = call_rows.of_component(connection, board_id, refdes)
+            verifications.record_verification(connection, call, NewVerification(outcome, NOON + 9, "ann"))

@@ -158,6 +158,12 @@ def hand_in(client, key, parts, **more):
     return client.post(f"/api/v1/boards/{key}", json={"recipe": "tiny", "views": views, **more})
 
 
+def say(client, call, outcome, seen=0, **word):
+    """Answer a call as it was seen: before its first word, or after so many changes."""
+    body, headers = {"outcome": outcome, **word}, {"If-Match": f'"{seen}"'}
+    return client.post(f"/api/v1/calls/{call}/verification", json=body, headers=headers)
+
+
 def config_of(folder, **settings):
     """Return a config whose data lie in a folder, on a free port."""
     written = {"station": "test", "data": folder, "listen": {"port": 0}, **settings}
@@ -178,6 +184,11 @@ def signed_in(served, role=Role.OPERATOR, name=""):
     assert "httponly" in cookie
     assert "samesite=strict" in cookie
     return client
+
+
+def csrf(page):
+    """Return the token that a page holds."""
+    return page.partition('name="csrf" content="')[2].partition('"')[0]
 
 
 def problem(answer, status, kind):

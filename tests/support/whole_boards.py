@@ -11,14 +11,13 @@ import numpy as np
 from drawn_boards import PARTS, Pose, draw, truth
 from PIL import Image
 from quick_line import QuickDevice
+from serve_rows import decide
 from serving import activated, put
 from tiny_line import TINY
 
 from coe.core import Verdict
 from coe.placement import outline
-from coe.serve.clock import now_us
-from coe.serve.database import board_rows
-from coe.serve.database.board_rows import Decision, GoodComponent
+from coe.serve.database.board_rows import GoodComponent
 from coe.serve.database.tables import NewCall
 from coe.serve.enums import CallReason
 from coe.serve.recipe_content import WholeBoard
@@ -93,12 +92,7 @@ def with_call(served, board, refdes, component, **taken):
     for key in ("k1", "k2"):
         put(served.feeder, key, "top", png(BOARD))
         assert served.feeder.post(f"/api/v1/boards/{key}", json={"recipe": "whole", "whole": "top"}).status_code == 202
-    with served.database.writing() as connection:
-        first, second = (board_rows.of_key(connection, key) for key in ("k1", "k2"))
-        assert first is not None
-        assert second is not None
-        good = [GoodComponent(refdes, component, 1, at[refdes], [])]
-        board_rows.decide(connection, Decision(first, Verdict.OK, now_us(), False, [], good))
-        boxes = [{"expert": "joint", "label": "bridge", "score": 0.9, "boxes": [{"xyxy": [1, 2, 3, 4]}], **taken}]
-        call = NewCall(refdes, component, Verdict.NG, CallReason.EXPERT, view_id=2, place=at[refdes], findings=boxes)
-        board_rows.decide(connection, Decision(second, Verdict.NG, now_us(), False, [call], []))
+    decide(served.database, "k1", fine=[GoodComponent(refdes, component, 1, at[refdes], [])])
+    boxes = [{"expert": "joint", "label": "bridge", "score": 0.9, "boxes": [{"xyxy": [1, 2, 3, 4]}], **taken}]
+    call = NewCall(refdes, component, Verdict.NG, CallReason.EXPERT, view_id=2, place=at[refdes], findings=boxes)
+    decide(served.database, "k2", call, fine=[])

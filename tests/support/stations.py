@@ -86,9 +86,7 @@ def deciding(config, database, open_line, clocks=None, adjust=None):
 
 
 def state_of(database, id):
-    found = database.read(row_types.get, Board, id)
-    assert found is not None
-    return found
+    return database.read(row_types.get, Board, id)
 
 
 @dataclass
@@ -129,8 +127,7 @@ class Shop:
 
     def kinds(self, board):
         """The kinds of the board's events."""
-        with self.database.reading() as connection:
-            return [event.kind for event in event_log.after(connection, 0, board_id=board.id)]
+        return [event.kind for event in self.database.read(event_log.after, 0, board_id=board.id)]
 
     def faults(self):
         """The open faults."""
