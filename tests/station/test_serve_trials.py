@@ -382,10 +382,6 @@ def test_the_overlay_of_a_board_that_is_not_registered_proves_nothing(served):
     assert (answer.status_code, "x-overlay-proof" in answer.headers) == (200, False)
 
 
-def test_a_recipe_of_single_pictures_needs_no_word(served):
-    assert served.engineer.post("/api/v1/recipes/tiny/1/activate").status_code == 202
-
-
 def test_the_page_of_a_version_says_who_confirmed_it(served):
     staged(served)
     with closing(signed_in(served, Role.ENGINEER)) as person:
