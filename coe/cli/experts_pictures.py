@@ -168,7 +168,7 @@ class Overlay(Placing):
         residual = "held" if location.residual_um is None else f"residual {location.residual_um:.1f} um"
         out.print(
             f"{counted(len(layout.sites), 'component')}, {residual}, {location.fit.um_per_pixel:.4f} um a "
-            f"pixel, turned by {location.fit.turn_deg:.2f} degrees; look at {to}"
+            f"pixel, rotated by {location.fit.turn_deg:.2f} degrees; look at {to}"
         )
         return Exit.NOT_GOOD if refused else Exit.OK
 

@@ -40,7 +40,7 @@ def remarks(pictures: Sequence[tuple[str, Look, str]], pixels_of: Callable[[int]
     if not same:
         return []
     named = list_few(same, _SHOWN, "; ")
-    return [f"pictures that look the same stand under two labels, {named}; is one of the labels wrong?"]
+    return [f"identical-looking pictures have two labels, {named}; is one of the labels wrong?"]
 
 
 def are_one_shot(looks: Sequence[Look], pixels_of: Callable[[int], NDArray[np.uint8]]) -> bool:

@@ -82,7 +82,7 @@ def taken_from(image: object, order: Order | None) -> NDArray[Any] | bytes | Non
             "memory of the host, as `tensor.detach().cpu().numpy()`"
         ) from error
     if order is None and array.ndim == _COLOURED and array.shape[-1] > 1:
-        raise ConfigError(f"a {name} does not say the order of its colours; give order='RGB' or order='BGR'")
+        raise ConfigError(f"a {name} does not state the order of its colours; give order='RGB' or order='BGR'")
     return array
 
 
@@ -110,8 +110,8 @@ def _pixels_of(image: Image.Image) -> NDArray[Any]:
         return upright(np.asarray(image), turn)
     way = "convert it first: image.convert('RGB')"
     if image.mode in ("I", "F"):  # Pillow would cut off what is above 255
-        way = "give its numbers as an array of uint8, or of uint16 with bits="
-    raise TypeError(f"a Pillow image of the mode {image.mode} is not taken; {way}")
+        way = "give its values as an array of uint8, or of uint16 with bits="
+    raise TypeError(f"a Pillow image of the mode {image.mode} is not supported; {way}")
 
 
 def copy_of(array: NDArray[Any], bits: int | None = None) -> NDArray[Any]:
@@ -155,7 +155,7 @@ def from_array(
     """Return an array as (H, W, 3) uint8 RGB, as `coe.pictures.decoding.decode` does; raises ImageError."""
     check_array(array, bits, config.image_pixels() if limit_pixels is None else limit_pixels, min_side)
     if order not in ("RGB", "BGR"):
-        raise ImageError(f"has colours in the order '{order}'; name 'RGB' or 'BGR'")
+        raise ImageError(f"has colours in the order '{order}'; give 'RGB' or 'BGR'")
     # A plain array: subclasses change operators, and a matrix always keeps two axes.
     if array.dtype == np.uint8:
         pixels: DecodedImage = np.asarray(array, np.uint8)
@@ -253,8 +253,8 @@ def counted_bits(parts: Callable[[], Iterable[Samples]], asked: int | None, said
         bits = depth
     if top >> bits:
         raise ImageError(
-            f"has samples up to {top}, more than {bits} bits hold, as {'is set' if asked else 'the file says'}; say "
-            "how many low bits count, 16 if all do (`bits` of the board file, --bits, bits=)"
+            f"has samples up to {top}, more than {bits} bits hold, as {'set' if asked else 'the file states'}; state "
+            "the number of significant low bits, 16 for all (`bits` of the board file, --bits, bits=)"
         )
     return bits
 
@@ -268,7 +268,7 @@ def expect_filled(top: int) -> None:
     """Raise ImageError if the largest of 16-bit samples is so small that the low bits alone are probably meant."""
     if not is_filled(top):
         raise ImageError(
-            f"has 16-bit samples of at most {top}, as a camera of {max(10, top.bit_length())} bits writes them, and "
+            f"has 16-bit samples of at most {top}, as written by a camera of {max(10, top.bit_length())} bits, and "
             "would be nearly black; state the significant bits (`bits: 12` in the board file, --bits 12, bits=12), 16 "
             "if the picture is meant to be so dark"
         )

@@ -83,10 +83,10 @@ def check_formats(formats: Iterable[str]) -> None:
     """Raise ConfigError for a word that is no format, or for none at all."""
     words = list(formats)
     if not words:
-        raise ConfigError(f"no format of codes is named; write {', '.join(USUAL)}, or those that are meant")
+        raise ConfigError(f"no code format is named; write {', '.join(USUAL)}, or others")
     for word in words:
         if word not in _known():
-            raise ConfigError(f"'{word}' is not a format of codes{did_you_mean(word, _known())}")
+            raise ConfigError(f"'{word}' is not a code format{did_you_mean(word, _known())}")
 
 
 @cache

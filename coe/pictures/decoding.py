@@ -161,7 +161,7 @@ def _from_wide(picture: Png, data: bytes, asked: int | None) -> DecodedImage:
             expect_filled(top)
         return _to_rgb(picture, 1)
     if picture.mode != "RGB":
-        raise unsupported("a picture with alpha, of which fewer than 16 bits count")
+        raise unsupported("a picture with alpha and fewer than 16 significant bits")
     with Png(data) as again:
         again.give_low_bytes()
         again.load()

@@ -414,7 +414,7 @@ class FillingFolder(Generic[Board]):
         Meanwhile nothing stays unchanged, and no board is quiet.
         """
         seen = self.watched.look()
-        self.away = "" if seen is not None else f"{self.watched.path} does not answer; it is waited for"
+        self.away = "" if seen is not None else f"{self.watched.path} does not answer; waiting for it"
         if seen is None:
             self.lose_sight(now)
         return seen

@@ -132,7 +132,7 @@ def _rows(folder: Path, known: Components | None) -> tuple[list[Photograph], lis
         elif _is_image(item, entry, inside.parent):
             items.append(item)
         else:
-            reason = entry.reason or "is not called a picture, and lies where none belongs"
+            reason = entry.reason or "does not have a picture's name, and is where no picture belongs"
             board = composed(inside.name) if entry.kind is EntryKind.EMPTY and len(inside.parts) == 1 else ""
             skipped.append(Skipped(entry.path, reason, "" if known is None or board in known else printable(board)))
     items = list(_told_apart(items))
@@ -140,7 +140,7 @@ def _rows(folder: Path, known: Components | None) -> tuple[list[Photograph], lis
     for note in notes:
         is_place = known is not None and note.serial and note.component in known and not note.path.name.startswith(".")
         if is_place and (note.serial, note.refdes) not in shown:
-            reason = f"goes with a picture of {note.refdes}, and there is no such picture"
+            reason = f"belongs to a picture of {note.refdes}, which does not exist"
             items.append(replace(note, failure=Failure(FailureKind.IMAGE, reason)))
         else:
             skipped.append(Skipped(note.path, f"'{printable(note.path.suffix)}' is not the extension of an image"))
@@ -156,7 +156,7 @@ def _row(entry: FolderEntry, folder: Path, known: Components | None) -> Photogra
     item = Photograph(entry.path)
     if known is not None:
         item = _place(entry.path, PurePosixPath(*shown, inside.name), _absolute(folder), known)
-    hidden = "lies in a hidden folder, as uploads under way do; wait for the picture, or move it away"
+    hidden = "is in a hidden folder, like an upload under way; wait for the picture, or move it"
     reason = entry.reason or (hidden if len(shown) < len(inside.parts) - 1 else "")
     reason = reason or unfinished(inside.name) or other_format(entry.path)
     failure = Failure(FailureKind.IMAGE, reason) if reason else item.failure
@@ -190,7 +190,7 @@ def _told_apart(items: Sequence[Photograph]) -> Iterator[Photograph]:
         names[composed(item.name)].append(item.name)
     for item in items:
         same = names[composed(item.name)]
-        reason = f"has a name that is there in two spellings, {' and '.join(map(ascii, same))}; rename one of them"
+        reason = f"has a name that exists in two spellings, {' and '.join(map(ascii, same))}; rename one of them"
         yield item if len(same) == 1 else replace(item, failure=Failure(FailureKind.IMAGE, reason))
 
 
@@ -213,7 +213,7 @@ def _place(path: Path, inside: PurePosixPath, folder: Path, known: Components) -
         if len(folders) > 1:
             # cookie/good/a.png, as <component>/<label>/<image>, is of a component that the board lacks.
             is_labelled = len(folders) == 2 and not mark and folders[1] not in known
-            reason = known.unknown(folders[0]) if is_labelled else "lies too deep in the folder"
+            reason = known.unknown(folders[0]) if is_labelled else "is too deep in the folder"
             return _unclear(path, f"{reason}; {LAYOUTS}")
         parent, label = folders[0] if folders else own, ""
     of_folder, stated = known.spelt(parent), known.spelt(component)
@@ -270,8 +270,8 @@ def expect_decided(root: Path, found: Sequence[Photograph]) -> None:
         former = called.setdefault((one.component, spelling(one.label)), one.label)
         if former != one.label and letters(former) not in GOOD | BAD:
             raise ConfigError(
-                f"{root}: '{former}' and '{one.label}' of {one.component or 'one component'} are one label in two "
-                "spellings; put their pictures into one folder"
+                f"{root}: '{former}' and '{one.label}' of {one.component or 'one component'} are two spellings of "
+                "one label; put their pictures into one folder"
             )
     labelled = (one for one in found if one.label)
     undecided = {one.folder for one in labelled if is_undecided(one.label) or letters(one.label) == NOTHING}
@@ -301,10 +301,10 @@ def labelled(root: Path, components: Collection[str] = (), labels: Collection[st
     """
     found = photographs_in(root, components, labels)
     _expect_no_masks(root, [one.path.relative_to(root) for one in found])
-    odd = "is not called a picture; rename it to .png or .jpg"
+    odd = "does not have a picture's extension; rename it to .png or .jpg"
     why = {one.path: one.error or ("" if one.path.suffix.lower() in EXTENSIONS else odd) for one in found}
     if faults := [
-        f"{path} {error}{'' if ';' in error else '; mend it or remove it'}" for path, error in why.items() if error
+        f"{path} {error}{'' if ';' in error else '; correct it or remove it'}" for path, error in why.items() if error
     ]:
         raise ConfigError(list_few(faults, _SHOWN, "; "))
     return found

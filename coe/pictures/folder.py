@@ -60,7 +60,7 @@ def why_no_file(path: Path) -> str | None:
         mode = path.stat().st_mode
     except OSError as error:
         return _unreadable(path, error)
-    return None if stat.S_ISREG(mode) else f"is {SORTS.get(stat.S_IFMT(mode), 'something else')}, and no file"
+    return None if stat.S_ISREG(mode) else f"is {SORTS.get(stat.S_IFMT(mode), 'something else')}, not a file"
 
 
 def walk(folder: Path, *, hidden: bool = False) -> Iterator[FolderEntry]:
@@ -82,9 +82,9 @@ def walk(folder: Path, *, hidden: bool = False) -> Iterator[FolderEntry]:
                 elif OF_SYSTEMS.fullmatch(entry.name):
                     yield FolderEntry(path, EntryKind.LEFT, "is a folder of the system or of a tool")
                 elif (here := _identity(path)) in above:
-                    yield FolderEntry(path, EntryKind.LEFT, "is a link back to a folder that it lies in")
+                    yield FolderEntry(path, EntryKind.LEFT, "is a link back to a folder that contains it")
                 elif len(above) >= LEVELS and entry.is_symlink() and here in visited:
-                    yield FolderEntry(path, EntryKind.LEFT, "is a link to a folder that is looked at already")
+                    yield FolderEntry(path, EntryKind.LEFT, "is a link to a folder that is searched already")
                 elif inside := _entries(path, hidden):
                     waiting.append((inside, above | {here}))
                     visited.add(here)
@@ -117,5 +117,5 @@ def _identity(folder: Path) -> tuple[int, int]:
 
 def _unreadable(path: Path, error: OSError) -> str:
     if isinstance(error, FileNotFoundError) and path.is_symlink():
-        return "is a link that leads nowhere"
+        return "is a broken link"
     return f"cannot be read: {error.strerror or error}"

@@ -146,11 +146,11 @@ class ImageSource:
             if taken is None:
                 given = "a single number" if isinstance(image, np.generic) else type(image).__name__
                 names = [name for name in ("read", "get") if hasattr(image, name) and not isinstance(image, dict)]
-                ways = [f"hand in what its `{name}()` returns, of a pair the second" for name in names]
+                ways = [f"pass what its `{name}()` returns (of a pair, the second)" for name in names]
                 if isinstance(image, tuple) and image and isinstance(image[0], bool):
-                    ways = ["of what OpenCV returns hand in the second"]
+                    ways = ["OpenCV returns a pair: pass the second"]
                 elif image is None:
-                    ways = ["`cv2.imread` returns it for a file that it cannot read; hand in the path"]
+                    ways = ["`cv2.imread` returns it for a file that it cannot read; pass the path"]
                 raise TypeError(
                     "an image is an array (H, W, 3) or (H, W), the bytes of a file, a path or a Pillow image, not "
                     f"{given}; {next(iter(ways), 'a frame of bytes is ' + RAW_FRAME)}"

@@ -180,7 +180,7 @@ def read_table(table: Path, needs: Sequence[str], header: str, fault: Callable[[
         one = replace(one, name=one.name or where)
         number, before = lines.setdefault((composed(one.name), one.expert), (row.number, one.name))
         if number != row.number:
-            spelt = "" if before == one.name else f" ({before!a} and {one.name!a} are one name)"
+            spelt = "" if before == one.name else f" ({before!a} and {one.name!a} are the same name)"
             raise ConfigError(f"{where}: '{one.name}' is listed already in line {number}{spelt}; list each image once")
         items.append(one)
     return items
@@ -212,7 +212,7 @@ def _of_row(folder: Path, row: TableRow) -> tuple[Photograph, list[str]]:
         shown = checksum[:80]
         faults.append(f"'{shown}' is not a SHA-256; write 64 hexadecimal digits, as `sha256sum` does, or nothing")
     if row.surplus:
-        faults.append(f"'{row.surplus}' stands after the last column; quote cells that contain the separator")
+        faults.append(f"'{row.surplus}' comes after the last column; quote cells that contain the separator")
     columns = ("component", "serial", "refdes", "expert", "label")
     component, serial, refdes, expert, label = (composed(cells.get(column, "")) for column in columns)
     known = Photograph(path, component, serial, refdes, inside, sha256=checksum, label=label, expert=expert)
@@ -224,7 +224,7 @@ def _inside(cell: str) -> tuple[str, str]:
     inside = os.path.normpath(cell.replace("\\", "/")) if cell else ""
     first = inside.partition("/")[0]
     leaves = "\0" in inside or os.path.isabs(inside) or first == ".." or ":" in first
-    return inside, f"'{inside}' leaves the folder of the table; give a path relative to it" if leaves else ""
+    return inside, f"'{inside}' is outside the folder of the table; give a path relative to it" if leaves else ""
 
 
 def file_at(folder: Path, inside: str) -> Path:
@@ -278,7 +278,10 @@ class Split:
                 purpose = Purpose(word)
                 first, line = purposes.setdefault(part, (purpose, row.number))
                 if first is not purpose:
-                    raise ConfigError(f"{where}: group '{part}' is to {purpose} here, and to {first} in line {line}")
+                    raise ConfigError(
+                        f"{where}: group '{part}' has the purpose {purpose} here, but {first} in line {line}; "
+                        "give it one"
+                    )
                 rows[composed(name)] = purpose, part
         return cls(root, rows)
 
@@ -310,7 +313,7 @@ def of_purpose(folder: Path, pictures: Sequence[Photograph], purpose: Purpose) -
         )
     chosen = [one for one in rows if one.purpose is purpose]
     if rows and not chosen:
-        raise ConfigError(f"{table}: none of these {len(rows)} pictures is to {purpose}")
+        raise ConfigError(f"{table}: none of these {len(rows)} pictures has the purpose {purpose}")
     return chosen
 
 
@@ -330,7 +333,7 @@ def learned_among(folder: Path, pictures: Sequence[Photograph]) -> tuple[str, ..
     if split is None or not learned:
         return ()
     return (
-        f"{learned} of the {len(pictures)} pictures are training pictures, as {split.root / SPLIT} says: this run does "
+        f"{learned} of the {len(pictures)} pictures are training pictures by {split.root / SPLIT}: this run does "
         "not show how good the experts are; run `coe-experts evaluate`",
     )
 
@@ -349,7 +352,7 @@ def split(
     """
     before = Split.beside(root)
     if before is not None and not before.root.samefile(root):
-        raise ConfigError(f"{before.root / SPLIT} says what its pictures are for; split {before.root}")
+        raise ConfigError(f"{before.root / SPLIT} already gives these pictures a purpose; split {before.root}")
     rows = _with_parts(photographs if before is None else before.added_to(photographs), pattern)
     members: dict[str, list[Photograph]] = {}
     for one in rows:

@@ -16,7 +16,7 @@ def truncated() -> DamagedImage:
 
 def damaged() -> DamagedImage:
     """Return the error of a file whose bytes contradict each other."""
-    return DamagedImage("is damaged: its bytes do not add up to a picture; copy it again from the camera")
+    return DamagedImage("is damaged: its bytes do not form a picture; copy it again from the camera")
 
 
 def unsupported(form: str) -> UnsupportedImage:
@@ -26,7 +26,7 @@ def unsupported(form: str) -> UnsupportedImage:
 
 def invisible() -> ImageError:
     """Return the error of a picture that is transparent everywhere."""
-    return ImageError("is transparent everywhere, so nothing of it is visible; save it without its alpha channel")
+    return ImageError("is completely transparent; save it without its alpha channel")
 
 
 def unwritten() -> DamagedImage:

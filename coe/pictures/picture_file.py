@@ -69,12 +69,12 @@ class PictureFile:
         if self._seen is None:
             if self._sha256 and hashlib.sha256(data).hexdigest() != self._sha256:
                 raise DamagedImage(
-                    "has another SHA-256 than was stated, because its file was changed on the disk or damaged on its "
-                    "way; copy it again, and submit it again"
+                    "has another SHA-256 than was stated, because its file was changed or damaged; copy it again, and "
+                    "submit it again"
                 )
             self._seen = digest
         if digest != self._seen:
-            raise ImageError("was changed while it was inspected; leave a picture as it is until its result is there")
+            raise ImageError("was changed while it was inspected; do not change a picture before its result")
         return data
 
     def header(self) -> tuple[int, int | None]:

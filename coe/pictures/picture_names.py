@@ -76,10 +76,10 @@ def unfinished(name: str) -> str:
     elif is_temporary(name):
         why = "is a temporary file"
     elif _ending(name) not in _PICTURES and is_called_picture(name):
-        why = f"has '.{_ending(name)}' behind the ending of a picture"
+        why = f"has '.{_ending(name)}' after a picture's extension"
     else:
         return ""
-    return f"{why}, as uploads under way and old copies are; wait for the picture, or take the file away"
+    return f"{why}, like an upload under way or an old copy; wait for the picture, or remove the file"
 
 
 def _ending(name: str) -> str:
@@ -121,9 +121,9 @@ def other_format(path: Path) -> str:
         return ""
     form = format_of(_start(path))
     if form is Tiff:
-        return f"is a kind of TIFF, and '{ending}' is not the ending of one; save it as PNG"
+        return f"is a TIFF with the extension '{ending}'; save it as PNG"
     is_other = form is None and ending[1:] in _OTHERS
-    return f"is a picture in a format that is not read ({ending}); save it as PNG" if is_other else ""
+    return f"is a picture in an unsupported format ({ending}); save it as PNG" if is_other else ""
 
 
 def _start(path: Path) -> bytes:

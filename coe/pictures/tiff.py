@@ -65,7 +65,7 @@ class Tiff:
         self._check(directory)
         self.size = self.width, self.height = page.imagewidth, page.imagelength
         if directory.next and _pixels(directory_in(io.BytesIO(data), directory.next)) > self.width * self.height:
-            raise unsupported("a TIFF whose first page is smaller than the next, as a thumbnail is")
+            raise unsupported("a TIFF whose first page is smaller than the next, like a thumbnail")
         turn = directory.number(ORIENTATION)
         self.turn = orientation({"xmp": page.tags.valueof(_XMP)}) if turn is None else turn
         self.is_inked = page.photometric == _CMYK
@@ -111,7 +111,7 @@ class Tiff:
             colours = ~colours
         if further.size and page.extrasamples != _UNNAMED:
             if bits != depth:
-                raise unsupported("a picture with alpha, of which fewer bits count than it has")
+                raise unsupported("a picture with alpha and unused bits")
             return over_white(colours, further, page.extrasamples == _MULTIPLIED)
         return np.repeat(colours, 3, axis=2) if colours.shape[2] == 1 else np.ascontiguousarray(colours)
 

@@ -130,7 +130,7 @@ def lay_out(recipe: BoardRecipe, parts: Sequence[BoardPart]) -> Layout:
         for part in inspected
     )
     if not sites:
-        raise ConfigError(f"no part in {NAME} is inspected on the {recipe.side} side, of which {recipe.path.name} is")
+        raise ConfigError(f"{recipe.path.name} is for the {recipe.side} side, but {NAME} has no part to inspect there")
     corners = [frame.point(x, y) for x, y in zip(recipe.outline.x, recipe.outline.y, strict=True)]
     low = Point(min(corner.x_mm for corner in corners), corners[0].y_mm)
     high = Point(max(corner.x_mm for corner in corners), corners[1].y_mm)
@@ -168,8 +168,8 @@ def _inspected_units(
         lines = {part.line for board in boards.values() for part in board}
         if homeless := [part.refdes for part in parts if part.line not in lines]:
             raise ConfigError(
-                f"{recipe.path.name}: {list_few(homeless)} {'is' if len(homeless) == 1 else 'are'} of no board of the "
-                f"panel, whose parts are named '{recipe.panel.refdes}'; leave them out under not_inspected of "
+                f"{recipe.path.name}: {list_few(homeless)} {'is' if len(homeless) == 1 else 'are'} on no board of the "
+                f"panel, whose parts are named '{recipe.panel.refdes}'; list them under not_inspected of "
                 "answers.yaml"
             )
     for board in boards.values():
@@ -195,11 +195,11 @@ def _unknown(recipe: BoardRecipe, parts: Sequence[BoardPart]) -> str:
     entries = [f"  {name}: {{size: [TODO, TODO]}}  # {list_few(refdes, 4)}" for name, refdes in names.items()]
     first = parts[0]
     return (
-        f"{recipe.path.name}: {first.refdes} (line {first.line} of {NAME}) is '{first.component}', which is no "
-        f"component of the recipe{did_you_mean(first.component, recipe.components)}"
+        f"{recipe.path.name}: {first.refdes} (line {first.line} of {NAME}) is '{first.component}', which is not "
+        f"a component of the recipe{did_you_mean(first.component, recipe.components)}"
         + (f", and so are {len(parts) - 1} further parts" if len(parts) > 1 else "")
-        + "; name it so under packages of answers.yaml, or add to components, each with its size in mm:\n"
-        + "\n".join(entries)
+        + "; name a component of the recipe under packages of answers.yaml, or add to components, each with "
+        "its size in mm:\n" + "\n".join(entries)
     )
 
 

@@ -60,25 +60,27 @@ def parse_recipe(path: Path, raw: bytes) -> BoardRecipe:
         if key in document.data:
             raise document.error(
                 (key,),
-                f"`{key}` is of a recipe that reads placement files; a run reads {NAME} alone: convert the recipe "
+                f"`{key}` belongs to old recipes with placement files; a run reads only {NAME}: convert the recipe "
                 f"once, with coe-board convert {path} --placements FILE",
             )
     form = of_yaml(document, RecipeSpec)
     if (form.fiducials is None) != form.held:
         raise document.error(
             (),
-            "write `fiducials`, by which each board is found, or `held: true` where a fixture holds each board in one "
-            "place, and not both",
+            "write either `fiducials`, by which each board is found, or `held: true`, if a fixture holds each board in "
+            "one place",
         )
     _check_fiducials(document, form)
     if form.bad_mark is not None and form.panel is not None and form.panel.refdes is not None:
-        raise document.error(("bad_mark",), "a bad mark needs a panel with units or an array, whose boards have places")
+        raise document.error(("bad_mark",), "a bad mark needs a panel with units or an array; leave it out")
     if form.serial is not None and form.serial.each == "unit" and (form.panel is None or form.panel.refdes is not None):
         raise document.error(
             ("serial", "each"), "a code on each unit needs a panel with units or an array; leave it out"
         )
     if form.bad_mark is not None and form.panel is None:
-        raise document.error(("bad_mark",), "a bad mark tells which unit of a panel to skip; there is no panel here")
+        raise document.error(
+            ("bad_mark",), "a bad mark shows which unit of a panel to skip, but there is no panel; leave it out"
+        )
     return BoardRecipe(**dict(form), path=path, digest=hashlib.sha256(raw).hexdigest())
 
 
@@ -98,11 +100,13 @@ def _check_fiducials(document: YamlDocument, form: RecipeSpec) -> None:
             if dist(here, there) < 2 * fiducials.diameter:
                 raise document.error(
                     place,
-                    f"the fiducials '{one}' and '{other}' lie on each other; give each its place, in mm (are the units "
+                    f"the fiducials '{one}' and '{other}' have the same place; give each its own, in mm (are the units "
                     "right?)",
                 )
         if len(places) > 2 and _are_in_line(list(places.values())):
-            raise document.error(place, "the fiducials lie in one line, which says nothing across it; choose others")
+            raise document.error(
+                place, "the fiducials are on one line, which does not fix the other direction; choose others"
+            )
         _check_size(document, form, ("fiducials", "diameter"), "a fiducial", fiducials.diameter)
     if form.landmark is not None:
         _check_size(document, form, ("landmark", "diameter"), "the landmark", form.landmark.diameter)

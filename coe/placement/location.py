@@ -117,8 +117,8 @@ def _registered(grey: DecodedImage, layout: Layout) -> Location:
     choices = list(choices_of(points, [[_seen(disc, back) for disc in those] for those in near], layout))
     if not choices:
         why = (
-            f"the fiducials do not lie to each other as in the recipe: at {recipe.um_per_pixel:g} um a pixel, give "
-            f"or take {recipe.most_stretch:.1%}, and turned by at most {recipe.most_turn:g} degrees"
+            f"the fiducials are not arranged as in the recipe: at {recipe.um_per_pixel:g} um a pixel, plus "
+            f"or minus {recipe.most_stretch:.1%}, and rotated by at most {recipe.most_turn:g} degrees"
         )
         return Location(expected, best, reasons=(why,))
     good = [choice for choice in choices if choice.residual_um <= recipe.tolerance_um]
@@ -151,8 +151,8 @@ def _contradiction(layout: Layout, chosen: DiscChoice, rivals: list[DiscChoice])
     if any(rival.residual_um <= recipe.tolerance_um and rival.is_elsewhere(chosen) for rival in rivals):
         search = 0.0 if recipe.fiducials is None else recipe.fiducials.search
         return (
-            f"the fiducials fit in two places; let the recipe search in less than {search:g} mm, or choose fiducials "
-            "that nothing else looks like",
+            f"the fiducials fit in two places; set `search` in the recipe below {search:g} mm, or choose fiducials "
+            "unlike anything else",
         )
     return ()
 
@@ -176,8 +176,8 @@ def _landmark_contradicts(grey: DecodedImage, layout: Layout, fit: Fit) -> tuple
     for words, place in others:
         if tells(layout, place) and near(place):
             return (
-                f"what looks like the landmark lies also where it would lie if the board were {words}; choose a "
-                "landmark that nothing else looks like",
+                f"something like the landmark is also where it would be if the board were {words}; choose a unique "
+                "landmark",
             )
     return ()
 
@@ -192,12 +192,12 @@ def _lies_otherwise(grey: DecodedImage, layout: Layout) -> tuple[str, ...]:
         return replace(layout, fiducials=moved)
 
     ways = {
-        "mirrored: is it of the other side?": ((grey, turned(1)), (grey[:, ::-1], layout), (grey[::-1], layout)),
+        "mirrored: does it show the other side?": ((grey, turned(1)), (grey[:, ::-1], layout), (grey[::-1], layout)),
         "turned by 180 degrees: does the board lie the wrong way round?": (
             (grey, turned(-1)),
             (grey[::-1, ::-1], layout),
         ),
-        "turned by 90 degrees: does the camera stand as it did for the recipe?": (
+        "turned by 90 degrees: is the camera rotated as it was for the recipe?": (
             (np.rot90(grey), layout),
             (np.rot90(grey, 3), layout),
         ),

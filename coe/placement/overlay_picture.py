@@ -69,7 +69,7 @@ def heading_lines(location: Location) -> list[str]:
     """Return the text above an overlay: how the board is registered, or each reason why it is not; skipped units."""
     if location.fit is not None:
         how = "held" if location.residual_um is None else f"registered: residual {location.residual_um:.1f} um"
-        lines = [f"{how}, {location.fit.um_per_pixel:.3f} um a pixel, turned by {location.fit.turn_deg:.2f} degrees"]
+        lines = [f"{how}, {location.fit.um_per_pixel:.3f} um a pixel, rotated by {location.fit.turn_deg:.2f} degrees"]
     else:
         lines = [f"not registered: {reason}" for reason in location.reasons]
     return lines + [f"{unit} is skipped: {why}" for unit, why in location.skipped.items()]

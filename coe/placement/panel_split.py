@@ -58,7 +58,7 @@ def split(placements: Sequence[BoardPart], pattern: str) -> dict[str, list[Board
     """
     boards = _by_name(placements, pattern) if NUMBER in pattern else _by_place(placements)
     if len(boards) < 2:
-        raise ConfigError(f"there are no two boards whose parts are named '{pattern}'")
+        raise ConfigError(f"fewer than two boards have parts named '{pattern}'; correct panel: refdes")
     (first, parts), *others = ((name, {place.refdes for place in board}) for name, board in boards.items())
     for name, its in others:
         if differing := sorted(its ^ parts):

@@ -17,7 +17,7 @@ from coe.placement.serial_code import SerialSpec
 
 def _rising(extent: tuple[float, float]) -> tuple[float, float]:
     if extent[0] >= extent[1]:
-        raise ValueError(f"it goes from {extent[0]:g} to {extent[1]:g}; write the lesser first")
+        raise ValueError(f"it goes from {extent[0]:g} to {extent[1]:g}; write the smaller number first")
     return extent
 
 

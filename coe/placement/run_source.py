@@ -153,12 +153,12 @@ class WholeBoards:
         if entry.kind is EntryKind.FILE and goes_with_pictures(entry.path):
             reason = f"'{printable(entry.path.suffix)}' is not the extension of an image"
         elif entry.kind is EntryKind.FILE and not called and entry.path.name.startswith("."):
-            reason = "is not called a picture"
+            reason = "does not have a picture's name"
         if reason and (not called or entry.kind not in (EntryKind.SPECIAL, EntryKind.UNREADABLE)):
             self.skipped.append(Skipped(entry.path, reason))
             return
         if not reason and any(part.startswith(".") for part in name.split("/")[:-1]):
-            reason = "lies in a hidden folder; move it away, or wait for it"
+            reason = "is in a hidden folder; move it, or wait for it"
         reason = reason or unfinished(entry.path.name) or other_format(entry.path)
         self._names[entry.path] = name
         of_units = {unit: serial_of(serial_in(entry.path), unit) for unit in self._layout.units}
@@ -168,7 +168,7 @@ class WholeBoards:
             before = self._serials.setdefault(of_unit, name)
             if before != name:
                 both = f"{before!a} and {name!a}" if composed(before) == composed(name) else f"{before} and {name}"
-                way = "take one of them away" if self._layout.codes else "rename one of them"
+                way = "remove one of them" if self._layout.codes else "rename one of them"
                 raise ConfigError(f"two pictures have the serial '{of_unit}': {both}; {way}")
         failure = Failure(FailureKind.IMAGE, f"the picture of the board {reason}") if reason else None
         for site in self._layout.sites:
@@ -226,14 +226,15 @@ class ArrivingSource:
     def __init__(self, watched: WatchedFolder, board: Rules, layout: Layout | None, bits: int | None) -> None:
         if (watched.path / photographs.TABLE).exists():
             raise ConfigError(
-                f"{watched.path} holds {photographs.TABLE}, and a table that may not be finished says nothing of "
-                "pictures that come later; inspect it with --images, or remove the table"
+                f"{watched.path} holds {photographs.TABLE}, but a table cannot list pictures that arrive later; "
+                "inspect it with --images, or remove the table"
             )
         if given := [part.name for part in board.components.values() if part.is_given]:
             raise ConfigError(f"--watch: '{given[0]}' needs a reference with each picture; use --images")
         if layout is not None and layout.codes:
             raise ConfigError(
-                f"--watch knows a board by the name of its picture; leave `serial` out of {layout.recipe.path.name}, "
+                "--watch identifies a board by the name of its picture; leave `serial` out of "
+                f"{layout.recipe.path.name}, "
                 "or use --images"
             )
         if layout is not None:
@@ -292,7 +293,7 @@ class ArrivingSource:
         else:
             source = self._whole(name, entry)
         if source is None:
-            self.skipped.append(Skipped(entry.path, "is not called a picture, or goes with pictures"))
+            self.skipped.append(Skipped(entry.path, "does not have a picture's name, or accompanies pictures"))
         else:
             self._put(name, source)
         return source

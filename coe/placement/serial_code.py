@@ -80,7 +80,7 @@ def read_serials(crops: Mapping[str, DecodedImage | None], spec: SerialSpec) -> 
 def _serial(crop: DecodedImage | None, spec: SerialSpec) -> str:
     """Return the serial in a crop; raises ImageError that says why there is none."""
     if crop is None:
-        raise ImageError("its place lies outside of the picture")
+        raise ImageError("its place is outside the picture")
     codes = read_codes(crop, spec.formats)
     reading = Reading(allowed=spec.allowed)
     sure = list(dict.fromkeys(code.text for code in codes if code.is_believed(reading)))
@@ -91,7 +91,7 @@ def _serial(crop: DecodedImage | None, spec: SerialSpec) -> str:
         return meant[0]
     if meant:
         few = list_few((f"'{text:.60}'" for text in meant), 3)
-        raise ImageError(f"{len(meant)} codes lie there that differ, {few}")
+        raise ImageError(f"{len(meant)} different codes are there, {few}")
     if sure:
-        raise ImageError(f"the code says '{sure[0]:.60}', which `allowed` does not allow")
+        raise ImageError(f"the code says '{sure[0]:.60}', which matches no pattern of `allowed`")
     raise ImageError("the code there cannot be read reliably" if codes else "no code is read at its place")

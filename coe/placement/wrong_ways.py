@@ -43,18 +43,19 @@ def warnings_of(layout: Layout) -> tuple[str, ...]:
     """Return what a person must know before boards are cut by a layout, a sentence for each way to lie wrong."""
     if blind_to(layout) == (_UNHELD,):
         return (
-            "no fiducials locate the board: one that has moved in its fixture is cut wrong, unnoticed; add a landmark "
-            "to the board recipe, which must be there",
+            "no fiducials locate the board: if it has moved in its fixture, it is cut wrongly, unnoticed; "
+            "add a landmark "
+            "to the board recipe",
         )
-    what = "landmark lies" if layout.recipe.held else "fiducials lie"
+    what = "landmark coincides" if layout.recipe.held else "fiducials coincide"
     moved = tuple(
-        f"{mark.refdes} lies at ({mark.x_mm:g}, {mark.y_mm:g}) mm in parts.csv, and all of its fiducials lie "
-        "elsewhere than in the board recipe: are both of one board and one revision, with one origin?"
+        f"{mark.refdes} lies at ({mark.x_mm:g}, {mark.y_mm:g}) mm in parts.csv, and no fiducial is where the "
+        "board recipe has it: are both of the same board and revision, with the same origin?"
         for mark in layout.moved_marks[:1]
     )
     return moved + tuple(
-        f"the {what} alike if the board is {way}: a board that lies so is not noticed, and cut wrong; name a "
-        "landmark in the board recipe, which must be there, or other fiducials"
+        f"the {what} if the board is {way}: such a board goes unnoticed and is cut wrongly; name a "
+        "landmark or other fiducials in the board recipe"
         for way in blind_to(layout)
     )
 

@@ -47,7 +47,7 @@ _BLUE = LINES[0]
 def draw(profile: Profile, board: str, path: Path) -> Path:
     """Draw the curves of the kinds and of a board as PNG; raises ConfigError for a board that has no profile."""
     if board not in profile.boards:
-        raise ConfigError(f"the profile does not know board '{board}'{did_you_mean(board, profile.boards)}")
+        raise ConfigError(f"the profile has no board '{board}'{did_you_mean(board, profile.boards)}")
     part = profile.boards[board]
     figure = sheet((12.5, 10.2), None)
     head(figure, f"Profile of {profile.machine.cpu}, board {board}", handles(profile.kinds))

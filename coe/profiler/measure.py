@@ -230,7 +230,7 @@ def _load_s(trial: Trial, kind: Kind, say: Callable[[str], None]) -> tuple[float
         return typical(cold), True
     say(
         f"{kind.name}: a load takes {typical(warm):.3g} s, timed with the file in the system's cache, because the "
-        "system does not drop it; from disk a load may take longer"
+        "system does not drop it from the cache; from disk a load may take longer"
     )
     return typical(warm), False
 

@@ -15,7 +15,7 @@ def writable(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"{path.parent} cannot be made: {error.strerror}; name another place with --out") from None
+        raise ConfigError(f"{path.parent} cannot be created: {error.strerror}; name another place with --out") from None
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise ConfigError(f"{path} cannot be written; name another place with --out")
     if is_other(path, b"{"):

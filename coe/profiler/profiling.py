@@ -235,7 +235,7 @@ def _has_gpu(site: ProfiledSite, say: Callable[[str], None]) -> bool:
         return False
     files = sorted(name for name, kind in site.kinds.items() if isinstance(kind, FileKind))
     if files:
-        say(f"experts of kind '{files[0]}' run on the CPU alone; the GPU is left out")
+        say(f"experts of kind '{files[0]}' run only on the CPU; the GPU is left out")
         return False
     if missing := site.without_weights:
         say(f"{len(missing)} experts have no weights, so their memory on the GPU is not known; the GPU is left out")
@@ -244,7 +244,7 @@ def _has_gpu(site: ProfiledSite, say: Callable[[str], None]) -> bool:
     if usage.free < _CROWDED * usage.total:
         say(
             f"warning: only {format_bytes(usage.free)} of the GPU's {format_bytes(usage.total)} are free, and "
-            "this run uses only these; if a program holds the rest for now, end it and run coe-profile again"
+            "this run uses only that; if another program holds the rest, end it and run coe-profile again"
         )
     return True
 
@@ -321,7 +321,7 @@ class Draft:
                 )
                 continue
             if path == self._partial:
-                say("going on with a run that was interrupted")
+                say("resuming an interrupted run")
             return stored
         return Profile(made=_now(), machine=now)
 

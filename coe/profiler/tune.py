@@ -158,7 +158,7 @@ class Search:
         if setup.useful_bytes <= SMALL * pool_bytes and self.faithful is None:
             reason = (
                 f"the largest useful batch takes {format_bytes(useful)} of a pool of {format_bytes(pool_bytes)}: it is "
-                "set aside, and experts have the rest (paper section 4.4, limited computing power)"
+                "reserved, and experts get the rest (paper section 4.4, limited computing power)"
             )
             speed = setup.run({"cpu": useful})
             return self.site.board_profile(setup.chosen({"cpu": useful}, speed, default, *reasons, reason))

@@ -53,7 +53,7 @@ def read(folder: Path) -> list[PictureMark]:
             try:
                 mark = PictureMark.model_validate(json.loads(line))
             except (ValueError, ValidationError, RecursionError) as error:
-                raise ConfigError(f"{path}:{number}: not a mark ({first_line(error)}); mend or remove it") from error
+                raise ConfigError(f"{path}:{number}: not a mark ({first_line(error)}); correct or remove it") from error
             marks[mark.image, mark.expert] = mark
     return [mark for mark in marks.values() if mark.label]
 

@@ -234,7 +234,7 @@ class ResultsFile:
             return {}
         if not resume:
             raise ConfigError(
-                f"{self.folder} holds the results of a run; go on with it (--resume) or give another folder (--out)"
+                f"{self.folder} holds the results of a run; resume it (--resume) or give another folder (--out)"
             )
         before = run_file.read(self.folder, self._run.identity)
         self._run = replace(before, identity=self._run.identity, used=self._run.used or before.used)
@@ -283,7 +283,8 @@ def _parse(path: Path, taken: dict[str, FileStamp] | None = None) -> tuple[list[
             if number == len(lines) and not tail:  # after a power cut the last line may have its end and be torn
                 break
             raise ConfigError(
-                f"{path}:{number}: not a result ({error}); mend or remove that line, or start again with another --out"
+                f"{path}:{number}: not a result ({error}); correct or remove that line, or start again with "
+                "another --out"
             ) from error
         sound += len(line) + 1
     return results, sound

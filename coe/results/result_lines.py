@@ -30,7 +30,7 @@ def taken_of(line: bytes) -> FileStamp | None:
     try:
         return FileStamp(int(taken["bytes"]), int(taken["modified_ns"]))
     except (KeyError, TypeError) as error:
-        raise ValueError("`taken` does not say which file it is of") from error
+        raise ValueError("`taken` does not identify its file") from error
 
 
 def from_line(line: bytes, number: int) -> Result:

@@ -125,7 +125,7 @@ def read(folder: Path, now: RunIdentity) -> RunFile:
     path = folder / RUN
     try:
         if not path.is_file():  # a pipe would wait for ever
-            raise ValueError("it is no file")
+            raise ValueError("it is not a file")
         row = json.loads(path.read_text(encoding="utf-8"))
         for part in (row, row.get("figures")):
             if part is not None:
@@ -133,7 +133,7 @@ def read(folder: Path, now: RunIdentity) -> RunFile:
         run = _FILE.validate_python({**row, "identity": row})
         before, older = run.identity, "experts" not in row
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"{path} does not say which run these results are of; {ELSEWHERE}") from error
+        raise ConfigError(f"{path} does not state the run of these results; {ELSEWHERE}") from error
     if difference := next(_differences(before, now, older=older), None):
         raise ConfigError(f"{folder} {difference}")
     return run
@@ -144,7 +144,7 @@ def _differences(before: RunIdentity, now: RunIdentity, *, older: bool) -> Itera
     if before.board != now.board:
         yield f"holds a run with another board ('{before.board}', not '{now.board}'); {ELSEWHERE}"
     if older:
-        yield f"holds a run of an earlier version, which did not write down its experts; {ELSEWHERE}"
+        yield f"holds a run of an earlier version, which did not record its experts; {ELSEWHERE}"
     if before.rules != now.rules:
         yield f"holds a run with another version of the board file, or of its calibration; {ELSEWHERE}"
     if before.images != now.images:
@@ -154,7 +154,7 @@ def _differences(before: RunIdentity, now: RunIdentity, *, older: bool) -> Itera
     if before.expected and before.expected != now.expected:
         yield f"holds a run with another --parts or --expect; give the same again, or {ELSEWHERE}"
     if before.bits != now.bits:
-        yield f"holds a run in which other bits of the pictures count ({before.bits}, not {now.bits}); {ELSEWHERE}"
+        yield f"holds a run with other significant bits ({before.bits}, not {now.bits}); {ELSEWHERE}"
     for name, option in (("strategy", "--strategy"), ("precision", "--precision")):
         then, here = getattr(before, name), getattr(now, name)
         if then != here:
@@ -163,7 +163,7 @@ def _differences(before: RunIdentity, now: RunIdentity, *, older: bool) -> Itera
                 f"give {option} {then} again, or {ELSEWHERE}"
             )
     if before.label_floor != now.label_floor:
-        yield f"holds a run whose cheaper precisions had to agree in another share of labels; {ELSEWHERE}"
+        yield f"holds a run with another least share of equal labels for smaller variants; {ELSEWHERE}"
     ids = sorted({*before.references, *now.references})
     if changed := [id for id in ids if before.references.get(id) != now.references.get(id)]:
         names = list_few((f"'{id}'" for id in changed), _NAMED)

@@ -289,7 +289,7 @@ class InspectionRun:
 
     def _end_properly(self) -> None:
         self.interrupted = True
-        self._view.say("stopping after the batch that runs (press Ctrl-C again to stop at once)")
+        self._view.say("stopping after the running batches (press Ctrl-C again to stop at once)")
         self._stop()
 
 
@@ -310,7 +310,7 @@ class Notices:
     def observe(self, event: Event | None, commands: list[Command], now: float, control_s: float = 0.0) -> None:
         """Note what the commands report, and devices or boxes that are lost."""
         if isinstance(event, Lost):
-            sentence = f"{event.box or event.device} no longer answers ({event.reason}); whatever else can, goes on"
+            sentence = f"{event.box or event.device} no longer answers ({event.reason}); the rest of the line continues"
             self._notices.put(("lost", sentence))
         for command in commands:
             match command:
@@ -322,7 +322,7 @@ class Notices:
                     self._notices.put(("late", f"{command.board} {late}"))
                 case PaceChanged():
                     times = f"batches on {command.where} take {command.pace:.2g} times as long as measured"
-                    self._notices.put(("pace", f"{times}; decisions expect that now"))
+                    self._notices.put(("pace", f"{times}; decisions now allow for it"))
 
     def fetch(self) -> Iterator[tuple[str, str]]:
         """Yield word and sentence of each notice since the last call."""

@@ -233,7 +233,7 @@ class WatchRun(InspectionRun):
                 self._to_move.add(name)
                 self._move_at = time.monotonic() + MOVE_AGAIN_S
                 if name not in self._not_moved:
-                    self._view.point_out("not moved", f"{name}: {error.strerror or error}; it is tried again")
+                    self._view.point_out("not moved", f"{name}: {error.strerror or error}; it will be retried")
                 self._not_moved.add(name)
 
     def _close_boards(self, *, at_end: bool = False) -> None:
@@ -252,7 +252,7 @@ class WatchRun(InspectionRun):
             self._named.add(name)
             source = self._source.arrive(name, entry)
             for item in [] if source is None else source.items:
-                reason = entry.reason or "was not whole, or had just come, as the watch ended"
+                reason = entry.reason or "was incomplete, or had just arrived, when the watch ended"
                 if entry.kind is EntryKind.FILE and name not in self._folder.listing.files:
                     reason = "was deleted before its verdict"
                 result = Result(request_of(item), None, (), 0.0, item.failure or Failure(FailureKind.IMAGE, reason))
@@ -284,4 +284,4 @@ class WatchRun(InspectionRun):
 
     def _end_properly(self) -> None:
         self._ending = True
-        self._view.say("ending after the pictures that are on the line (press Ctrl-C again to stop at once)")
+        self._view.say("ending after the pictures under way (press Ctrl-C again to stop at once)")

@@ -194,8 +194,8 @@ def folded_skeleton(module: torch.nn.Module, pairs: Iterable[tuple[str, str]]) -
         conv, norm = modules.get(conv_name), modules.get(norm_name)
         if not isinstance(conv, torch.nn.Conv2d) or not isinstance(norm, torch.nn.BatchNorm2d):
             raise StoreError(
-                f"the blob folds '{norm_name}' into '{conv_name}', which the kind does not have as a batch norm and a "
-                f"convolution; {_AGAIN}"
+                f"the blob folds '{norm_name}' into '{conv_name}', which are not a batch norm and a convolution of the "
+                f"kind; {_AGAIN}"
             )
         if conv.bias is None:
             bias = conv.weight.new_zeros(conv.out_channels)
@@ -271,13 +271,13 @@ def expect(tensors: Spec, variant: Variant, spec: Spec) -> None:
     """Compare the shapes and types of a blob's tensors with what a skeleton expects; see `Blob.expect`."""
     for name, (shape, dtype) in spec.items():
         if name not in tensors:
-            raise StoreError(f"the weights lack '{name}'; they are of another kind")
+            raise StoreError(f"the weights lack '{name}'; they belong to another kind")
         blob_shape, blob_dtype = tensors[name]
         may_convert = variant != "fp32" and blob_dtype.is_floating_point and dtype.is_floating_point
         if blob_shape != shape or (blob_dtype != dtype and not may_convert):
             raise StoreError(
                 f"'{name}' is {blob_shape} {blob_dtype}, not {shape} {dtype}; "
-                f"the weights are of another kind or another number of labels"
+                f"the weights belong to another kind or number of labels"
             )
     if extra := sorted(set(tensors) - set(spec)):
         raise StoreError(

@@ -126,7 +126,7 @@ class CpuDevice(Device):
             self._tighten_heap()  # opening needs several times the bytes of the model for a moment
             return
         if expert.variant != FULL:
-            raise StoreError(f"'{expert.weights}' runs in {expert.variant} on GPUs alone; a CPU takes fp32 or int8")
+            raise StoreError(f"'{expert.weights}' runs in {expert.variant} only on GPUs; a CPU takes fp32 or int8")
         if self._heap_is_loose:
             self._tighten_heap()
         common = self._body(kind, file)

@@ -69,8 +69,9 @@ class LineThreads:
         """Raise LineClosed in a forked child."""
         if self.is_forked:
             raise LineClosed(
-                f"this line runs in process {self._process} alone, and this is process {os.getpid()}, forked from it; "
-                "open an Inspector of its own here, or submit there"
+                f"this line works only in process {self._process}, not in its fork {os.getpid()}; open "
+                "another Inspector "
+                "here, or submit there"
             )
 
     def expect_waitable(self, call: str) -> None:

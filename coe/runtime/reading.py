@@ -106,7 +106,7 @@ def weights(store: StoreReader, expert: Expert) -> Weights:
     if prepared is None and expert.variant != "fp32":
         have = ", ".join(sorted({"fp32", *manifest.variants}))
         raise StoreError(
-            f"'{expert.weights}' has not been prepared in {expert.variant} (there is {have}); "
+            f"'{expert.weights}' has not been prepared in {expert.variant} (available: {have}); "
             f"run `coe-experts prepare {expert.weights}`"
         )
     file = prepared.file if prepared else manifest.file

@@ -154,7 +154,7 @@ def findings_of(kind: RunnableKind, outputs: Any, images: Sequence[ExpertInput],
 def _check(finding: Finding, expert: Expert) -> None:
     labels = finding.labels
     if finding.boxes and NOTHING in labels:
-        raise CoeError(f"it said '{NOTHING}', but gave {len(finding.boxes)} box(es)")
+        raise CoeError(f"it said '{NOTHING}', but gave boxes ({len(finding.boxes)})")
     if strange := sorted(labels.difference(expert.labels, {NOTHING})):
         raise CoeError(f"it said '{strange[0]}', which is not one of its labels ({', '.join(expert.labels)})")
     if not all(map(math.isfinite, (finding.score, *(box.score for box in finding.boxes)))):

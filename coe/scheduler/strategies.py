@@ -123,8 +123,8 @@ def check_hurry(chosen: Strategy, *, max_wait_s: float | None = None, within_s: 
         values.seconds(name, bound_s, meaning=words)
         if not chosen.hurries:
             raise ConfigError(
-                f"strategy '{chosen.name}' looks at neither ages nor due times, so {bound_s:g} s would mean nothing; "
-                f"leave it out, or use {LATE_BINDING.name}"
+                f"strategy '{chosen.name}' uses neither ages nor due times, so {bound_s:g} s has no effect; leave it "
+                f"out, or use {LATE_BINDING.name}"
             )
 
 
@@ -132,6 +132,6 @@ def check_parts(chosen: Strategy, parts: Mapping[str, Sequence[PlacedPart]]) -> 
     """Raise ConfigError for parts lists, by board, that the strategy would ignore."""
     if any(parts.values()) and not chosen.foresees:
         raise ConfigError(
-            f"strategy '{chosen.name}' does not look ahead, so a parts list would mean nothing; leave it out, or use "
+            f"strategy '{chosen.name}' does not look ahead, so a parts list has no effect; leave it out, or use "
             f"{LATE_BINDING.name}"
         )

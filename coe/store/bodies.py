@@ -101,7 +101,7 @@ def export(store: Store, weights: str, to: Path) -> Path:
         if manifest.body is None:
             return tensor_files.copy(to, file)
         identity = weights_file.header(file).identity
-        assert identity is not None, "only an expert whose weights state their identity is divided"
+        assert identity is not None, "only an expert whose weights state their identity can be divided"
         return tensor_files.write(to, store.tensors(manifest), identity)
 
     store.check_weights(weights)

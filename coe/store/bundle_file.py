@@ -100,7 +100,8 @@ def read(path: Path) -> BundleContents:
             if isinstance(data, dict) and data.get("format", FORMAT) != FORMAT:
                 made_by = str(data.get("made_by") or "another version of coe")[:100]
                 raise StoreError(
-                    f"{path} is of {made_by}, in a format of bundles that coe {versions.own()} does not read; install "
+                    f"{path} was made by {made_by}, in a bundle format that coe {versions.own()} does not "
+                    "read; install "
                     "that version here, or pack the board with this one"
                 )
             contents = BundleContents.model_validate(data)
@@ -113,9 +114,9 @@ def read(path: Path) -> BundleContents:
     for name in contents.files:
         parts = PurePosixPath(name).parts
         if len(parts) < 2 or parts[0] not in (RULES, STORE, FILES) or "/".join(parts) != name:
-            raise StoreError(f"{path} names a file {name[:200]!r} that no bundle has; refused")
+            raise StoreError(f"{path} names a file {name[:200]!r} that no bundle may have; pack it again")
         if any(part in (".", "..") or part.startswith(".") or not _PART.fullmatch(part) for part in parts):
-            raise StoreError(f"{path} names a file {name[:200]!r} that no bundle has; refused")
+            raise StoreError(f"{path} names a file {name[:200]!r} that no bundle may have; pack it again")
     return contents
 
 

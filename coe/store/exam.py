@@ -29,7 +29,7 @@ _WORDS = {
 NO_EXAM = "took no exam: which defects pass is unknown; run coe-experts calibrate --write"
 NO_GOOD = "no good parts known: an untaught defect may be OK; run coe-experts calibrate --near"
 NOT_TOLD: dict[tuple[Shown, ...], str] = {
-    items: f"no exam tells whether {' or '.join(items)} parts pass: give bad pictures of such parts"
+    items: f"no exam shows whether {' or '.join(items)} parts pass: give bad pictures of such parts"
     for items in ((Shown.MISSING,), (Shown.TURNED,), (Shown.MISSING, Shown.TURNED))
 }
 """What is said of an expert by the items, of those that decide, of which neither it nor another there has a row."""
@@ -135,12 +135,12 @@ class Exam(StrictModel):
         notes = []
         if self.is_surface:
             notes.append(
-                "its pictures do not show where the part is (a surface, a part that fills them or lies at any place), "
-                "so the exam does not tell whether missing or turned parts pass: it needs bad pictures of each kind"
+                "its pictures do not show where the part is (a surface, a part that fills them, or a part that lies "
+                "anywhere), so no exam shows whether missing or turned parts pass: give bad pictures of each"
             )
         if self.left_out:
             few = list_few(self.left_out, _NAMED)
-            notes.append(f"not learned from, because they look bad among the good ones: {few}")
+            notes.append(f"left out of training, because they look bad among the good ones: {few}")
         return tuple(notes)
 
 
@@ -210,7 +210,7 @@ def warnings_of(rows: Iterable[ExamRow]) -> tuple[str, ...]:
         item = of_item[0].item
         name = "" if item is None else item.item.value
         if where := _where(of_item, "review"):
-            mend = f"show its expert {name} parts as bad ones, or write accepts: [{name}] at the component"
+            mend = f"train its expert with {name} parts as bad ones, or write accepts: [{name}] at the component"
             review.append(f"every OK is REVIEW at {where}, since {words} would pass: {mend}")
         if where := _where(of_item, "accepted"):
             accepted.append(f"the board file accepts that {words} pass at {where}")

@@ -146,7 +146,7 @@ def _stated(path: Path) -> Identity | None:
             return safetensors_header.identity_of(file.metadata())
         except ValueError as error:
             raise StoreError(
-                f"{path}: its metadata make no sense ({first_line(error):.200}); export it again"
+                f"{path}: its metadata are inconsistent ({first_line(error):.200}); export it again"
             ) from error
 
 

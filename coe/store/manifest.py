@@ -190,9 +190,12 @@ class Manifest(BaseModel):
     def few_pixels(self) -> str:
         """Why small defects may pass, as the end of a sentence; "" if they are large enough, or nobody knows."""
         if (smallest := self.metrics.get(SMALLEST, _FEW_PX)) < _FEW_PX:
-            few = f"the smallest objects that it was taught have {smallest:.1f} pixels in its input of {{}}: such"
+            few = f"its smallest training objects have {smallest:.1f} pixels in its input of {{}}: such"
         elif (shorter := self.metrics.get(SHORTER, _NARROW_PX)) < _NARROW_PX:
-            few = f"the shorter sides of its pictures have {shorter:.0f} pixels in its input of {{}}: small defects"
+            few = (
+                f"the shorter sides of its training pictures have {shorter:.0f} pixels in its input of {{}}: "
+                "small defects"
+            )
         else:
             return ""
         return f"{few.format(self.input_size)} may pass; train with a larger --input, or cut the pictures into tiles"
@@ -287,8 +290,8 @@ def read(path: Path, weights: str) -> Manifest:
     manifest = read_record(path, Manifest, _MAX_BYTES, "train or import it again")
     if manifest.id != weights:
         raise StoreError(
-            f"{path}: the manifest is that of expert {manifest.id[:200]!r}, not of '{weights}'; a folder that was "
-            "copied or renamed is not an expert: put it back, or import it again"
+            f"{path}: the manifest is that of expert {manifest.id[:200]!r}, not of '{weights}'; if the folder was "
+            "copied or renamed, put it back, or import it again"
         )
     check_inside(path, (*manifest.files, *(body.file for body in manifest.bodies)))
     return manifest
@@ -308,7 +311,9 @@ def check_inside(path: Path, files: Iterable[str]) -> None:
     """Raise StoreError if a manifest names a file that does not lie beside it."""
     for file in files:
         if Path(file).name != file or file in ("", "..") or "\0" in file:
-            raise StoreError(f"{path}: the file {file[:200]!r} lies outside the folder of the manifest; refused")
+            raise StoreError(
+                f"{path}: the file {file[:200]!r} is outside the folder of the manifest; import the expert again"
+            )
 
 
 def _reason(error: Exception) -> str:

@@ -91,8 +91,8 @@ class ReferenceReader:
         except FileNotFoundError:
             hint = did_you_mean(id, self.ids())
             raise StoreError(
-                f"no reference '{id}' in {self._shelf.root}{hint}; make it of good pictures with `coe-experts "
-                "reference`, or take its component out of the board file"
+                f"no reference '{id}' in {self._shelf.root}{hint}; make it from good pictures with `coe-experts "
+                "reference`, or remove its component from the board file"
             ) from None
         if manifest.id != id:
             raise StoreError(f"{path}: the manifest is that of reference {manifest.id[:200]!r}; make '{id}' again")

@@ -103,7 +103,7 @@ class References(ReferenceReader):
             )
         except FileNotFoundError:
             kept = ", ".join(map(str, history.versions())) or "none"
-            raise StoreError(f"reference '{id}' has no version {version} that is kept (kept: {kept})") from None
+            raise StoreError(f"reference '{id}' has no stored version {version} (stored: {kept})") from None
 
     def restore(self, id: str, version: int) -> ReferenceManifest:
         """Put an earlier version of a reference into its place again, as a new version; the present one is kept.

@@ -220,7 +220,7 @@ def check_experts(experts: Iterable[Expert], known: Mapping[str, RunnableKind], 
 def _check(name: str, kind: RunnableKind) -> None:
     """Raise ConfigError for a kind that lacks a name, a task or a maximum batch."""
     if not isinstance(getattr(kind, "name", None), str) or not kind.name:
-        raise ConfigError(f"kind '{name}' has no `name`; give its class one, the word in the rules")
+        raise ConfigError(f"kind '{name}' has no `name`; give its class one, as used in the rules")
     if getattr(kind, "task", None) not in ("classify", "detect"):
         raise ConfigError(f"kind '{name}' has no `task`; give its class 'classify' or 'detect'")
     if isinstance(kind.max_batch, bool) or not isinstance(kind.max_batch, int) or kind.max_batch < 1:

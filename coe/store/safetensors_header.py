@@ -80,7 +80,7 @@ def identity_of(metadata: object) -> Identity | None:
     if metadata is None:
         return None
     if not isinstance(metadata, Mapping) or not all(isinstance(value, str) for value in metadata.values()):
-        raise ValueError("its metadata are not texts")
+        raise ValueError("its metadata are not text")
     return Identity.model_validate_json(metadata[_IDENTITY]) if _IDENTITY in metadata else None
 
 

@@ -202,7 +202,7 @@ class Store(StoreReader):
                 yield self.manifest(weights)
         except OSError as error:
             if is_full(error):
-                raise DiskFull(f"{weights}: there is no room in {self.root} ({error.strerror}); make some") from error
+                raise DiskFull(f"{weights}: no space left in {self.root} ({error.strerror}); free some") from error
             raise StoreError(f"{weights}: cannot be written to {self.root}: {error.strerror or error}") from error
 
     def _replace(self, manifest: Manifest) -> Manifest:
@@ -281,8 +281,8 @@ class Store(StoreReader):
             for name in regular.names(part.parent):
                 if name != part.name and name.lower() == part.name.lower():
                     raise StoreError(
-                        f"{weights}: {self.root} has '{name}' already, which differs only in capitals; on many "
-                        "systems both would be one folder, so give it another name"
+                        f"{weights}: {self.root} has '{name}' already, which differs only in case; on many "
+                        "systems both would be the same folder, so give it another name"
                     )
 
     def free_place(self, weights: str) -> str:
@@ -307,7 +307,7 @@ class Store(StoreReader):
         except FileNotFoundError:
             kept = ", ".join(map(str, history.versions())) or "none"
             raise StoreError(
-                f"'{weights}' has no version {version} that is kept (kept: {kept}); `coe-experts history {weights}` "
+                f"'{weights}' has no stored version {version} (stored: {kept}); `coe-experts history {weights}` "
                 "shows them"
             ) from None
 

@@ -81,11 +81,11 @@ class StoreReader:
                 "before and after it"
             )
         if folders[0].lower() == BODIES:
-            raise StoreError(f"{weights!r} is not an expert id: '{BODIES}' is the folder of what experts share")
+            raise StoreError(f"{weights!r} is not an expert id: '{BODIES}' is the folder of shared bodies")
         for part in folders:
             if part.endswith(".") or _DEVICES.fullmatch(part):
                 raise StoreError(
-                    f"{weights!r} is not an expert id: Windows can have no folder '{part}'; give it another name"
+                    f"{weights!r} is not an expert id: '{part}' cannot be a folder on Windows; give it another name"
                 )
         return self.root / weights
 
@@ -97,7 +97,7 @@ class StoreReader:
         try:
             return manifests.read(self.folder(weights) / MANIFEST, weights)
         except FileNotFoundError:
-            hint = did_you_mean(weights, self.ids()) or "; `coe-experts list` shows what there is"
+            hint = did_you_mean(weights, self.ids()) or "; `coe-experts list` shows all"
             raise NoSuchExpert(f"no expert '{weights}' in the store {self.root}{hint}") from None
 
     def install_mark(self, board: str) -> Path:
@@ -212,7 +212,7 @@ class Snapshot(StoreReader):
         if changed := _changes(taken, now):
             raise StoreError(
                 f"expert '{weights}' changed since the line was opened ({', '.join(changed)}); "
-                "open the line again to take it over"
+                "open the line again to use it"
             )
         return now.model_copy(update={"variants": {variant: now.variants[variant] for variant in taken.variants}})
 

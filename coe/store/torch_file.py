@@ -67,7 +67,7 @@ def _other_file(path: Path, start: bytes) -> str | None:
         if path.suffix.lower() == ".onnx":
             return "an ONNX model; import it with --kind onnx"
         return (
-            "no file that torch.save wrote; save the network's `state_dict()` so, or as safetensors, or export the "
+            "not written by torch.save; save the network's `state_dict()` with it, or as safetensors, or export the "
             "network as ONNX where it was made, and import that with --kind onnx"
         )
     return None
@@ -111,7 +111,7 @@ def check_tensors(where: str, state: Mapping[Any, Any], *, most_bytes: int | Non
             )
     for name, tensor in state.items():
         if not isinstance(name, str) or not name or not name.isprintable():
-            raise StoreError(f"{where}: a tensor has the name {name!r:.60}; a name is a text of letters, digits and .")
+            raise StoreError(f"{where}: a tensor has the name {name!r:.60}; names are text of letters, digits and .")
         if fault := _fault(tensor, is_count=name.endswith("num_batches_tracked")):
             raise StoreError(f"{where}: '{name[:100]}' {fault}")
 
@@ -121,17 +121,17 @@ def _fault(tensor: Any, *, is_count: bool) -> str | None:
     if not isinstance(tensor, torch.Tensor):
         return f"is a {type(tensor).__name__}, not a tensor"
     if tensor.is_quantized:
-        return "is quantised; save it in fp32, as variants are made here"
+        return "is quantised; save it in fp32: `coe-experts prepare` makes variants"
     if tensor.layout is not torch.strided or tensor.is_nested:
         return f"is stored as {str(tensor.layout).removeprefix('torch.')}; save it as a dense tensor"
     if tensor.device.type != "cpu":
-        return f"has no numbers: it lies on the device '{tensor.device.type}'"
+        return f"has no values: it is on the device '{tensor.device.type}'"
     if tensor.dtype not in _TAKEN:
-        return f"holds {str(tensor.dtype).removeprefix('torch.')}, which is no type of weights; save it in fp32"
+        return f"holds {str(tensor.dtype).removeprefix('torch.')}, which is not a type for weights; save it in fp32"
     if _overlaps(tensor):
-        return f"claims {tuple(tensor.shape)} numbers, many of which share one place; save it with `contiguous()`"
+        return f"declares the shape {tuple(tensor.shape)}, but many values share memory; save it with `contiguous()`"
     if not is_count and tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-        return "holds numbers that are infinite or nan; it was badly trained, or is damaged"
+        return "holds infinite or NaN values; it was badly trained, or is damaged"
     return None
 
 
@@ -170,7 +170,7 @@ def _check_archive(path: Path) -> set[str]:
             if (claimed := sum(entry.file_size for entry in entries)) > size:
                 raise StoreError(f"{path}: declares {claimed:,} bytes but holds {size:,}; it is damaged or malicious")
             if len({entry.filename.lower() for entry in entries}) < len(entries):
-                raise StoreError(f"{path}: has two entries of one name; it is damaged or malicious")
+                raise StoreError(f"{path}: has two entries of the same name; it is damaged or malicious")
             for entry in entries:
                 if entry.filename.lower().endswith(".pkl"):
                     if entry.file_size > _MOST_PICKLE_BYTES:
@@ -231,8 +231,8 @@ def _count_steps(path: Path, file: Any) -> set[str]:
     except Exception as error:  # of hostile bytes, the reader raises nearly anything
         reason = _visible_line(error)
         raise StoreError(
-            f"{path}: cannot be read as a PyTorch file: its pickle is damaged ({reason}); what pickle.dump or another "
-            "library wrote must be saved again, with torch.save or as safetensors"
+            f"{path}: cannot be read as a PyTorch file: its pickle is damaged ({reason}); if pickle.dump or another "
+            "library wrote it, save it again with torch.save or as safetensors"
         ) from error
     return named
 

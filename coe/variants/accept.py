@@ -30,9 +30,7 @@ def check_module(kind: ModuleKind, expert: Expert, state: Mapping[str, torch.Ten
     """Run one grey image through the network with these weights; raises ConfigError, StoreError."""
     check_labels(expert)
     if kind.task == "classify" and len(expert.labels) == 1:
-        raise ConfigError(
-            f"a classifier with the one label '{expert.labels[0]}' can say nothing else; give it two labels"
-        )
+        raise ConfigError(f"a classifier with the single label '{expert.labels[0]}' cannot decide; give it two labels")
     torch_file.check_tensors(f"weights of '{expert.id}'", state)
     with running("kind", expert.kind, f"run with the weights of '{expert.id}'"):
         module = network(kind, expert, state)

@@ -83,7 +83,7 @@ def export(
             raise StoreError(f"kind '{kind.name}' cannot be exported as ONNX ({first_line(error):.300})") from error
     model.metadata_props.add(key=OUTPUTS, value=json.dumps(nesting(expected)))
     _prove(
-        model, expert, batch, flat(expected), f"kind '{kind.name}' says something else as an ONNX model than in torch"
+        model, expert, batch, flat(expected), f"kind '{kind.name}' gives other results as an ONNX model than in torch"
     )
     return model
 
@@ -92,11 +92,11 @@ def of_file(kind: FileKind, expert: Expert, path: Path, pictures: Sequence[kinds
     """Return the model of an expert whose runtime opens the file at `path`; the rest is as for `export`."""
     model = kind.network(path, expert)
     if model is None:
-        raise StoreError(f"kind '{kind.name}' runs its file as it is")
+        raise StoreError(f"kind '{kind.name}' runs its file unchanged")
     batch = _batch(pictures)
     expected = torch.from_numpy(np.array(kind.open(path, expert, 1).run(batch.numpy())))
     model.metadata_props.add(key=OUTPUTS, value=json.dumps(nesting(expected)))
-    _prove(model, expert, batch, [expected], "its model says something else once it takes pixels as they are")
+    _prove(model, expert, batch, [expected], "its model gives other results once it takes pixels directly")
     return model
 
 
@@ -154,7 +154,7 @@ class Quantiser:
         _name_nodes(self._model.graph)
         self.layers, self.ends, self._outside = _parts(self._model.graph)
         if not self.layers:
-            raise NoInt8("it has no layers with weights, so whole numbers would make nothing faster")
+            raise NoInt8("it has no layers with weights that int8 could speed up")
 
     def quantised(self, in_float: Collection[str] = ()) -> onnx.ModelProto:
         """Return the model in int8, but for the layers named."""
@@ -184,7 +184,7 @@ class Quantiser:
         # Preparing imports onnxruntime's own operators too. Some of them are fitted to this processor.
         used = {node.domain for node in model.graph.node}
         if used != {""}:
-            raise NoInt8(f"it has operators that are none of ONNX's own ({', '.join(sorted(used - {''}))})")
+            raise NoInt8(f"it has operators outside the ONNX standard ({', '.join(sorted(used - {''}))})")
         for domain in [one for one in model.opset_import if one.domain not in used]:
             model.opset_import.remove(domain)
         return model

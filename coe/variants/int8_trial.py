@@ -74,8 +74,9 @@ class ModelTrial(ABC):
         """
         if self.samples.generated:
             raise StoreError(
-                "it takes the ranges of its numbers from pictures of what it inspects, and there are none; coe-experts "
-                "prepare --images FOLDER makes it"
+                "it needs pictures to measure the activation ranges, and there are none; give some: "
+                "coe-experts prepare "
+                "--images FOLDER"
             )
         pictures = [sample.pixels for sample in self.samples.prepared]
         quantiser = int8.Quantiser(self.exported(pictures), pictures)

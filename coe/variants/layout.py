@@ -132,7 +132,7 @@ def _converted(state: dict[str, torch.Tensor], variant: Variant) -> tuple[dict[s
         elif variant in FLOATS and tensor.is_floating_point():
             plain[name] = tensor.to(FLOATS[variant])
             if not bool(plain[name].isfinite().all()):
-                raise StoreError(f"'{name}' holds numbers that {variant} cannot; leave this variant out")
+                raise StoreError(f"'{name}' holds values that {variant} cannot represent; leave this variant out")
         else:
             plain[name] = tensor
     return plain, blocks

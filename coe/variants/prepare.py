@@ -101,7 +101,7 @@ class Preparer:
         with self.store.changing(weights) as manifest:
             kind = kinds.resolve(manifest.kind, self.allowed)
             if manifest.is_backbone:
-                return Preparation(manifest, skipped="a backbone runs nowhere")
+                return Preparation(manifest, skipped="a backbone is never run")
             wanted, skipped = _possible(kind, self._wanted, "" if self._force else manifest.no_int8)
             whole = [v for v in wanted if not self._force and variants.is_whole(self.store, manifest, v)]
             lacking = [v for v in wanted if v not in whole]
@@ -190,12 +190,12 @@ def _possible(kind: Kind, wanted: Sequence[Variant], no_int8: str) -> tuple[list
         return [], no_int8
     if isinstance(kind, FileKind):
         if "int8" in wanted and kind.has_int8:
-            alone = f"kind '{kind.name}' runs its file as it is, and has int8 alone beside it"
+            alone = f"kind '{kind.name}' runs its file unchanged, and can only have int8 in addition"
             return ["int8"], "" if set(wanted) == {"int8"} else alone
-        return [], f"kind '{kind.name}' runs its file as it is"
+        return [], f"kind '{kind.name}' runs its file unchanged"
     if "int8" in wanted and not kind.has_int8:
         rest: list[Variant] = [variant for variant in wanted if variant != "int8"]
-        return rest, f"int8 is not for kind '{kind.name}', which compares pictures"
+        return rest, f"kind '{kind.name}' compares pictures, so it has no int8"
     return list(wanted), ""
 
 

@@ -597,8 +597,8 @@ def test_a_forked_child_is_told_and_the_parents_line_goes_on(tiny, call):
     if call in IDLE:
         assert said == ("False" if call == "close" else "None")
     else:
-        assert said.startswith(f"LineClosed: this line runs in process {os.getpid()} alone, and this is process ")
-        assert "open an Inspector of its own here" in said
+        assert said.startswith(f"LineClosed: this line works only in process {os.getpid()}, not in its fork ")
+        assert "open another Inspector here" in said
 
 
 def test_a_line_that_is_dropped_answers_what_is_under_way_and_ends_its_threads(tiny):

@@ -204,7 +204,7 @@ def test_a_table_without_the_needed_references_is_refused_at_start(line_files, t
 
 @pytest.mark.parametrize(
     ("cell", "reason"),
-    [("../x.png", "leaves the folder"), ("none.png", "there is no reference 'none.png'"), (".", "is a folder")],
+    [("../x.png", "outside the folder"), ("none.png", "there is no reference 'none.png'"), (".", "is a folder")],
 )
 def test_a_reference_that_cannot_be_read_is_the_error_of_its_image(tmp_path, cell, reason):
     from coe.pictures import finding

@@ -126,7 +126,7 @@ def test_two_pictures_of_one_serial_and_a_folder_that_cannot_be_looked_into_are_
     with pytest.raises(ConfigError, match=r"two pictures have the serial 'S1': a/S1\.png and b/S1\.jpg"):
         WholeBoards(layout(), tmp_path)
     (tmp_path / "a" / "more").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="is a link that leads nowhere; it may hold pictures of boards"):
+    with pytest.raises(ConfigError, match="is a broken link; it may hold pictures of boards"):
         WholeBoards(layout(), tmp_path / "a")
 
 
@@ -163,7 +163,7 @@ def test_what_a_layout_leaves_open_is_said(tiny, tmp_path, call):
     assert warning[1:] in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
     for words in (" ".join(said.out.split()), ran.words):
         assert ": P2, P4" in words
-        assert "the fiducials lie alike if the board is turned by 180 degrees: a board that lies so is not" in words
+        assert "the fiducials coincide if the board is turned by 180 degrees: such a board goes unnoticed" in words
 
 
 def test_the_overlay_is_written_for_a_person(tiny, tmp_path, call):
@@ -175,7 +175,7 @@ def test_the_overlay_is_written_for_a_person(tiny, tmp_path, call):
     said = call("overlay", tmp_path / "S1.png", *arguments, command=experts_command)
     assert said.status == 0, said.err
     assert re.match(
-        r"4 components, residual \d\.\d um, (49|50)\.\d{4} um a pixel, turned by (0\.9|1\.0)\d deg", said.out
+        r"4 components, residual \d\.\d um, (49|50)\.\d{4} um a pixel, rotated by (0\.9|1\.0)\d deg", said.out
     )
     with Image.open(tmp_path / "o.png") as written:
         assert written.width == 480

@@ -97,7 +97,7 @@ def test_a_picture_in_a_format_that_is_not_read_keeps_its_board_from_being_ok(tm
     items, skipped = find(tmp_path, COMPONENTS)
     odd = items[1]
     assert (odd.component, odd.serial, odd.refdes) == ("C5", "SN1", "R2")
-    assert odd.error == f"is a picture in a format that is not read ({suffix.lower()}); save it as PNG"
+    assert odd.error == f"is a picture in an unsupported format ({suffix.lower()}); save it as PNG"
     assert [other.path.name for other in skipped] == ["notes.txt"]
 
 
@@ -132,7 +132,7 @@ def test_a_cell_behind_the_last_column_is_not_passed_over(tmp_path):
     make(tmp_path, "a.png", "b.png")
     (tmp_path / "images.csv").write_text("path,component\na.png,C0,C5\nb.png,C0,,\n", encoding="utf-8")
     first, second = find(tmp_path, COMPONENTS)[0]
-    assert first.error == "images.csv:2: 'C5' stands after the last column; quote cells that contain the separator"
+    assert first.error == "images.csv:2: 'C5' comes after the last column; quote cells that contain the separator"
     assert second.error is None
 
 
@@ -183,12 +183,12 @@ def below_a_file(path):
 
 
 ODD = [
-    (pipe, "is a pipe, and no file"),
-    (unix_socket, "is a socket, and no file"),
-    (to_device, "is a device, and no file"),
+    (pipe, "is a pipe, not a file"),
+    (unix_socket, "is a socket, not a file"),
+    (to_device, "is a device, not a file"),
     (to_itself, "cannot be read: Too many levels of symbolic links"),
     (to_each_other, "cannot be read: Too many levels of symbolic links"),
-    (to_nothing, "is a link that leads nowhere"),
+    (to_nothing, "is a broken link"),
     (to_too_long_a_name, "cannot be read: File name too long"),
     (below_a_file, "cannot be read: Not a directory"),
 ]
@@ -242,14 +242,14 @@ def test_what_is_neither_a_file_nor_called_an_image_is_left_alone_and_named(tmp_
     items, skipped = find(tmp_path, COMPONENTS)
     assert [item.name for item in items] == ["C0/good.png"]
     assert [other.path.name for other in skipped] == ["control"]
-    assert "and no file" in skipped[0].reason
+    assert "not a file" in skipped[0].reason
 
 
 @odd
 @pytest.mark.parametrize("given", ["images.csv", "other.CSV", "picture.png"])
 def test_an_odd_table_or_image_given_by_itself_is_refused_at_once(tmp_path, create, says, given):
     create(tmp_path / given)
-    with pytest.raises(ConfigError, match=r"no file|no such folder or file|cannot be read"):
+    with pytest.raises(ConfigError, match=r"not a file|no such folder or file|cannot be read"):
         find(tmp_path / given, COMPONENTS)
 
 
@@ -264,7 +264,7 @@ def test_a_folder_whose_table_is_odd_is_refused_because_the_table_would_count_al
 
 def test_a_folder_in_the_place_of_the_table_is_refused(tmp_path):
     make(tmp_path, "C0/good.png", "images.csv/x.png")
-    with pytest.raises(ConfigError, match=r"images\.csv is a folder, and no file"):
+    with pytest.raises(ConfigError, match=r"images\.csv is a folder, not a file"):
         find(tmp_path, COMPONENTS)
 
 
@@ -301,8 +301,8 @@ def test_links_back_up_are_named_and_followed_no_further(tmp_path):
     items, skipped = find(tmp_path, COMPONENTS)
     assert [item.name for item in items] == ["C0/good.png"]
     assert {(other.path.name, other.reason) for other in skipped} == {
-        ("up", "is a link back to a folder that it lies in"),
-        ("SN1", "is a link back to a folder that it lies in"),
+        ("up", "is a link back to a folder that contains it"),
+        ("SN1", "is a link back to a folder that contains it"),
     }
 
 
@@ -333,7 +333,7 @@ def test_a_folder_as_deep_as_paths_go_is_walked_to_its_end(tmp_path):
     finally:  # pytest's own way to remove it would be one call deeper for each folder
         subprocess.run(["rm", "-rf", tmp_path / "d"], check=True)
     assert [item.error is None for item in items].count(True) == 1
-    assert "lies too deep" in str(next(item for item in items if item.error).error)
+    assert "is too deep" in str(next(item for item in items if item.error).error)
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def test_an_interrupted_run_goes_on_where_it_was(bench, run, tmp_path, monkeypat
     monkeypatch.setattr(profiling, "joint_speeds", lambda subject, known, most, **o: known)
     said = run(*arguments)
     assert (said.status, measured) == (0, [])
-    assert "going on with a run that was interrupted" in said.words
+    assert "resuming an interrupted run" in said.words
     assert place.exists()
 
 

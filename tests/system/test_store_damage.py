@@ -250,7 +250,7 @@ def test_a_running_line_refuses_an_expert_that_became_another(found, change, tmp
         said = verdicts(line, 3)
     assert said["A"].verdict is not Verdict.OK
     assert "changed since the line was opened" in said["A"].error
-    assert "open the line again to take it over" in said["A"].error
+    assert "open the line again to use it" in said["A"].error
     assert [said[name].error for name in "BC"] == [None, None]
 
 

@@ -85,8 +85,8 @@ def test_a_board_without_fiducials_or_out_of_the_limits_is_not_registered():
     assert reason(np.zeros((8, 8, 3), np.uint8)) == where
     assert reason(draw(LAYOUT, without=["F2"])).endswith("of where F2 should be")
     assert "no fiducial was found" in reason(draw(LAYOUT, Pose(x_px=90)))
-    assert "do not lie to each other as in the recipe" in reason(draw(LAYOUT, Pose(turn_deg=7)))
-    assert "do not lie to each other" in reason(draw(LAYOUT, Pose(stretch=1.04)))
+    assert "are not arranged as in the recipe" in reason(draw(LAYOUT, Pose(turn_deg=7)))
+    assert "are not arranged" in reason(draw(LAYOUT, Pose(stretch=1.04)))
     wide = {**FIDUCIALS, "F3": [1.5, 14.6]}  # 0.1 mm off
     changes = {"fiducials": {"diameter": 1, "search": 2.5, "at": wide}}
     why = reason(draw(LAYOUT), **changes)
@@ -107,7 +107,7 @@ def test_whatever_a_picture_shows_each_component_has_its_answer(width, height, s
 
 def test_a_picture_of_the_other_side_or_the_wrong_way_round_is_named():
     mirrored = locate(draw(LAYOUT, Pose(mirrored=True)), LAYOUT)
-    assert mirrored.why.endswith("mirrored: is it of the other side?")
+    assert mirrored.why.endswith("mirrored: does it show the other side?")
     assert len(mirrored.reasons) == 2
     assert heading_lines(mirrored) == [f"not registered: {reason}" for reason in mirrored.reasons]
     assert "does the board lie the wrong way round?" in reason(draw(LAYOUT, Pose(turn_deg=180)))
@@ -189,7 +189,7 @@ def test_a_landmark_tells_how_a_board_lies_whose_fiducials_lie_alike(turn, x_px)
     disc_at = truth(known, Pose())[0].pixels(np.array([(20 - 16.5, 16 - 3.5)]))[0]
     grey = both[..., 0].astype(float)
     disc(grey, *disc_at, 24, 15)
-    assert "choose a landmark" in locate(picture_of(grey), known).why
+    assert "choose a unique landmark" in locate(picture_of(grey), known).why
 
 
 @pytest.mark.parametrize("at", [(6.0, 8.0), (6.0, 8.3), (10.0, 14.0)])
@@ -214,7 +214,7 @@ def test_other_discs_do_not_lead_astray_but_a_second_set_is_ambiguous():
         disc(picture, *fit.pixels(point[None] + (0.1, 1.9))[0], 20, 210)
     shown = picture_of(picture)
     ambiguous = locate(shown, LAYOUT)
-    assert "fit in two places; let the recipe search" in ambiguous.why
+    assert "fit in two places; set `search`" in ambiguous.why
     # The reason has a semicolon of its own, and is one line of the overlay nevertheless.
     assert heading_lines(ambiguous) == [f"not registered: {ambiguous.why}"]
 
@@ -246,7 +246,7 @@ def test_dark_and_large_fiducials_are_found_larger_than_the_picture_none():
     location = locate(draw(fine, Pose(turn_deg=2)), fine)
     assert np.abs(location.fit.pixels(POINTS) - truth(fine, Pose(turn_deg=2))[0].pixels(POINTS)).max() < 0.1
     huge = {"fiducials": {"diameter": 9000, "at": {"F1": [2, 2], "F2": [9000, 9000]}}, "um_per_pixel": 0.02}
-    with pytest.raises(RulesError, match="lie on each other"):
+    with pytest.raises(RulesError, match="have the same place"):
         layout([PARTS[0]], **huge, outline={"x": [0, 9000], "y": [0, 9000]})
     assert discs(np.zeros((50, 60), np.uint8), 20, 20, 1e7, 5e8, "bright") == []
 

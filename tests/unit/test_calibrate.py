@@ -381,7 +381,7 @@ def test_pictures_lie_in_folders_of_experts_and_labels_or_stand_in_a_table(tmp_p
     assert second.reference is None
     for line, message in {
         "b.png;seen;hole;": "images.csv:2: there is no file 'b.png'",
-        "../a.png;seen;hole;": "images.csv:2: '../a.png' leaves the folder of the table",
+        "../a.png;seen;hole;": "images.csv:2: '../a.png' is outside the folder of the table",
         "b.png;seen;hole;\na.png;seen;hol;": (
             "images.csv:2: there is no file 'b.png'; images.csv:3: 'hol' is not a label of 'seen'"
         ),

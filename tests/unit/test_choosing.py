@@ -285,7 +285,7 @@ def test_polarity_is_known_given_or_asked_and_what_passes_is_shown(
     exam = Store(tmp_path / "store").manifest("line7/R1").exam
     (neighbour,) = [item for item in exam.items if item.item is Shown.NEIGHBOUR]
     assert (neighbour.passed, neighbour.shown) == (6, 6), "good parts of the other component look the same here"
-    assert "R1: the smallest objects" in said.words, "small defects may pass"
+    assert "R1: its smallest training objects" in said.words, "small defects may pass"
     assert ("19 of 20" in said.out) is bool(passes)
     assert [line for line in said.out.splitlines() if "still passes:" in line and "R1" in line] != [] or not passes
     assert "odd.png" in said.out

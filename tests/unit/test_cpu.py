@@ -74,7 +74,7 @@ def test_blobs_say_what_the_trained_weights_say(prepared):
     for id, expert in found.experts.items():
         for one, other in zip(before[id], judge(device, expert), strict=True):
             assert (other.label, other.score) == (one.label, pytest.approx(one.score, abs=1e-3))
-        with pytest.raises(StoreError, match="q8 on GPUs alone"):
+        with pytest.raises(StoreError, match="q8 only on GPUs"):
             device.load("pool", replace(expert, variant="q8"))
 
 

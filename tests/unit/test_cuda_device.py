@@ -648,7 +648,7 @@ def test_too_little_memory_is_said_before_anything_runs(store):
     device = CudaDevice(store, {"scale": Scale()}, gpu(), executors=1, memory_bytes=9 << 20)
     with pytest.raises(ConfigError, match=r"9\.0 MiB.*--device-memory"):
         device.prepare(map(expert, "abcdef"))
-    with pytest.raises(ConfigError, match="kind 'file' run on the CPU only"):
+    with pytest.raises(ConfigError, match="kind 'file' run only on the CPU"):
         CudaDevice(store, {"file": File()}, gpu(), executors=1, memory_bytes=10 << 20)
 
 

@@ -56,7 +56,7 @@ def test_what_fits_no_layout_gets_an_error_of_its_own(tmp_path):
     assert errors["SN1/R1__R0402.png"] is None
     assert errors["SN1/R1__R042.png"] == "'R042' is not a component of the board; did you mean 'R0402'?"
     assert errors["R042/a.png"] == "its folder 'R042' is not a component of the board; did you mean 'R0402'?"
-    assert "lies too deep" in str(errors["SN1/deep/R2__R0402.png"])
+    assert "is too deep" in str(errors["SN1/deep/R2__R0402.png"])
     assert "is not a component" in str(errors["top.png"])
     wrong = next(item for item in items if item.name == "SN1/R1__R042.png")
     assert (wrong.serial, wrong.refdes, wrong.component) == ("SN1", "R1", "R042")
@@ -121,8 +121,8 @@ def test_a_bad_row_is_an_error_of_that_image_alone(tmp_path):
     assert [item.error for item in items] == [
         None,
         "images.csv:3: there is no file 'gone.png'",
-        "images.csv:4: '../a.png' leaves the folder of the table; give a path relative to it",
-        "images.csv:5: '/etc/a.png' leaves the folder of the table; give a path relative to it",
+        "images.csv:4: '../a.png' is outside the folder of the table; give a path relative to it",
+        "images.csv:5: '/etc/a.png' is outside the folder of the table; give a path relative to it",
         "images.csv:6: the path is empty",
         "images.csv:7: there is no file 'a2.png'",
         "images.csv:8: 'R042' is not a component of the board; did you mean 'R0402'?",

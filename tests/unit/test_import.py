@@ -107,9 +107,9 @@ CONTENTS = {
     "a tensor too few": (lambda s: {n: v for n, v in s.items() if n != "conv1.weight"}, "needs a tensor 'conv1"),
     "another number of labels": (lambda s: changed(s, fc__bias=torch.ones(3)), "'fc.bias' is (3,)"),
     "another shape": (lambda s: changed(s, fc__weight=s["fc.weight"].T.contiguous()), "'fc.weight' is (384, 2)"),
-    "nan": (lambda s: changed(s, fc__bias=filled(float("nan"))), "'fc.bias' holds numbers that are infinite or nan"),
-    "inf": (lambda s: changed(s, fc__bias=filled(float("inf"))), "infinite or nan"),
-    "-inf in halves": (lambda s: changed(s, fc__bias=filled(-float("inf")).half()), "infinite or nan"),
+    "nan": (lambda s: changed(s, fc__bias=filled(float("nan"))), "'fc.bias' holds infinite or NaN values"),
+    "inf": (lambda s: changed(s, fc__bias=filled(float("inf"))), "infinite or NaN"),
+    "-inf in halves": (lambda s: changed(s, fc__bias=filled(-float("inf")).half()), "infinite or NaN"),
     "doubles that overflow": (lambda s: changed(s, fc__bias=torch.full((2,), 1e300, dtype=torch.double)), "infinite"),
     "whole numbers": (lambda s: changed(s, fc__bias=torch.ones(2, dtype=torch.int64)), "'fc.bias' holds int64"),
     "truths": (lambda s: changed(s, fc__bias=torch.ones(2, dtype=torch.bool)), "'fc.bias' holds bool"),
@@ -117,12 +117,12 @@ CONTENTS = {
     "eight bits": (lambda s: changed(s, fc__bias=torch.ones(2).to(torch.float8_e5m2)), "holds float8_e5m2"),
     "sparse": (lambda s: changed(s, fc__weight=s["fc.weight"].to_sparse()), "is stored as sparse_coo"),
     "sparse in rows": (lambda s: changed(s, fc__weight=torch.eye(4).to_sparse_csr()), "is stored as sparse_csr"),
-    "without numbers": (lambda s: changed(s, fc__bias=torch.ones(2, device="meta")), "lies on the device 'meta'"),
-    "all without numbers": (lambda s: {n: v.to("meta") for n, v in s.items()}, "lies on the device 'meta'"),
+    "without numbers": (lambda s: changed(s, fc__bias=torch.ones(2, device="meta")), "is on the device 'meta'"),
+    "all without numbers": (lambda s: {n: v.to("meta") for n, v in s.items()}, "is on the device 'meta'"),
     "quantised": (lambda s: changed(s, fc__bias=quantised()), "quantised"),
-    "a terabyte in four bytes": (lambda s: changed(s, fc__weight=torch.ones(1).expand(1 << 38)), "share one place"),
-    "rows that overlap": (lambda s: changed(s, fc__weight=torch.ones(9).as_strided((4, 4), (1, 1))), "share one place"),
-    "a row many times": (lambda s: changed(s, fc__weight=torch.ones(384).expand(2, 384)), "share one place"),
+    "a terabyte in four bytes": (lambda s: changed(s, fc__weight=torch.ones(1).expand(1 << 38)), "share memory"),
+    "rows that overlap": (lambda s: changed(s, fc__weight=torch.ones(9).as_strided((4, 4), (1, 1))), "share memory"),
+    "a row many times": (lambda s: changed(s, fc__weight=torch.ones(384).expand(2, 384)), "share memory"),
 }
 
 
@@ -280,7 +280,7 @@ FILES = {
     ),
     "two pickles of one name": (
         lambda p: archive(p, {"data.pkl": b"\x80\x02}.", "DATA.PKL": b"\x80\x02}."}),
-        "two entries of one name",
+        "two entries of the same name",
     ),
     "a gigabyte of zeros the old way": (
         lambda p: old(p, holding(called("builtins bytearray", number(GIGA)))),
@@ -480,7 +480,7 @@ DATA = {
         lambda d: (folder(d, ok=3, bad=3), (d / "ok" / "x.png").symlink_to(d / "ok" / "x.png"))[0],
         "cannot be read",
     ),
-    "a label that links to itself": (looping, "leads nowhere"),
+    "a label that links to itself": (looping, "link is broken"),
     "held out of one label": (
         lambda d: (folder(d / "train", ok=3, bad=3), folder(d / "val", ok=2)),
         "val' holds no pictures of bad",

@@ -236,8 +236,8 @@ def test_import_makes_it_where_pictures_are_at_hand_and_a_line_uses_it(tmp_path,
     store = Store(tmp_path / "s")
     assert store.manifest("line/joint").variants.keys() == {"int8"}, said.words
     more = ("prepare", "line/joint", "--images", tmp_path / "seen", "--store", store.root)
-    assert "int8 alone" not in call(*more, command=experts_command).words
-    assert "int8 alone" in call(*more, "--variants", "q8,int8", command=experts_command).words
+    assert "only have int8" not in call(*more, command=experts_command).words
+    assert "only have int8" in call(*more, "--variants", "q8,int8", command=experts_command).words
     (tmp_path / "line.yaml").write_text(BOARD, encoding="utf-8")
     full, quick = Cost(4e-3, 0.0, 1e-3, 20_000_000, 10), Cost(1e-3, 0.0, 1e-3, 5_000_000, 10)
     monkeypatch.setattr(CpuDevice, "measure", lambda _, expert: quick if expert.variant == "int8" else full)

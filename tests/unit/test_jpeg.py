@@ -83,7 +83,7 @@ def test_a_jpeg_that_lost_a_piece_or_the_rest_is_refused(name, capfd):
     places = range(start, len(whole) - 702, (len(whole) - start) // 30)
     for at in places:
         for data in (a_piece_is_lost(whole, at), whole[:at] + b"\xff\xd9"):
-            with pytest.raises(ImageError, match="is damaged: its bytes do not add up to a picture"):
+            with pytest.raises(ImageError, match="is damaged: its bytes do not form a picture"):
                 decode(data)
     assert len(places) > 20
     assert capfd.readouterr() == ("", "")

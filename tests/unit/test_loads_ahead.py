@@ -208,7 +208,7 @@ def test_speculative_loads_are_counted():
 
 @pytest.mark.parametrize("strategy", ["coserve", "samba"])
 def test_a_strategy_that_does_not_look_ahead_refuses_a_parts_list(strategy):
-    with pytest.raises(ConfigError, match="does not look ahead, so a parts list would mean nothing"):
+    with pytest.raises(ConfigError, match="does not look ahead, so a parts list has no effect"):
         VirtualLine(BOARD, dict.fromkeys("abcd", COST), ROOM_FOR_TWO, strategy=strategy, parts=parts_of("AB"))
 
 

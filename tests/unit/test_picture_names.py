@@ -152,7 +152,7 @@ def test_a_table_finds_its_files_in_either_spelling_and_one_that_lists_both_name
     assert (item.serial, item.refdes) == (nfc, nfc)
     write(tmp_path / f"{NFD}.png")
     write(tmp_path / "images.csv", f"path,component\n{nfc}.png,C5\n{NFD}.png,C5\n".encode())
-    with pytest.raises(ConfigError, match="are one name"):
+    with pytest.raises(ConfigError, match="are the same name"):
         find(tmp_path, COMPONENTS)
 
 

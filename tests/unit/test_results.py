@@ -265,7 +265,7 @@ def test_results_are_never_overwritten(tmp_path):
         ({"images": "elsewhere"}, "'s', not 'elsewhere'"),
         ({"strategy": "coserve"}, "--strategy late-binding"),
         ({"precision": "half"}, "--precision fp32"),
-        ({"label_floor": 0.5}, "another share of labels"),
+        ({"label_floor": 0.5}, "another least share of equal labels"),
         ({"experts": {"body": "1", "joint": "3"}}, "1 of 2 experts .'joint'"),
         ({"experts": {"body": "1"}}, "1 of 1 experts .'joint'"),
     ]:

@@ -305,7 +305,7 @@ def test_labels_say_what_is_not_the_same_of_all_and_the_chosen_number_is_that_of
 
 
 def test_a_board_without_profile_and_a_place_that_cannot_be_written_are_said(tmp_path):
-    with pytest.raises(ConfigError, match="does not know board 'B'; known: A"):
+    with pytest.raises(ConfigError, match="has no board 'B'; known: A"):
         draw(CASES["one-kind"], "B", tmp_path / "a.png")
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):

@@ -205,7 +205,7 @@ def test_a_single_board_is_no_panel_and_boards_that_differ_are_refused():
     assert pattern_of([BoardPart(f"LED_{n}_R1", n, 0, 0, Side.TOP) for n in (1,)]) is None
     with pytest.raises(ConfigError, match=r"Board_3.* differ in"):
         layout_panel([place for place in panel("Board_{n}-{orig}") if place.refdes != "Board_3-U1"], "Board_{n}-{orig}")
-    with pytest.raises(ConfigError, match="FID1, FID2 are of no board"):
+    with pytest.raises(ConfigError, match="FID1, FID2 are on no board"):
         layout_panel([*(replace(one, component="R") for one in FRAME), *panel("Board_{n}-{orig}")], "Board_{n}-{orig}")
     turned = [
         p if p.x_mm < 20 or p.refdes != "R1" else BoardPart("R1", 29, 7, 180, p.side, "R", p.line)

@@ -52,7 +52,7 @@ def test_two_experts_whose_folders_are_swapped_are_refused(store):
     one.rename(aside)
     other.rename(one)
     aside.rename(other)
-    refused(store, r"manifest is that of expert 't/b', not of 't/a'; a folder that was copied or renamed")
+    refused(store, r"manifest is that of expert 't/b', not of 't/a'; if the folder was copied or renamed")
     refused(store, "manifest is that of expert 't/a', not of 't/b'", "t/b")
 
 
@@ -193,7 +193,7 @@ SENSE = {
     "another-type": (weight(dtype="I32"), 104, r"'fc.weight' is \(2, 12\) torch.int32"),
     "half": (weight(dtype="F16", shape=[4, 12]), 104, r"'fc.weight' is \(4, 12\) torch.float16"),
     "more-labels": (weight(shape=[3, 12], data_offsets=[0, 144]), 152, "overlaps|leaves a gap"),
-    "missing": ({"fc.weight": SOUND["fc.weight"]}, 96, "lack 'fc.bias'; they are of another kind"),
+    "missing": ({"fc.weight": SOUND["fc.weight"]}, 96, "lack 'fc.bias'; they belong to another kind"),
     "unknown": (
         {**SOUND, "more": {"dtype": "F32", "shape": [1], "data_offsets": [104, 108]}},
         108,
@@ -241,8 +241,8 @@ SENSE = {
     "no-type": (weight(dtype=None), 104, NO_SENSE),
     "list-of-types": (weight(dtype=["F32"]), 104, NO_SENSE),
     "tensor-is-a-number": ({**SOUND, "fc.bias": 3}, 104, "must give dtype, shape and data_offsets"),
-    "metadata-list": ({**SOUND, "__metadata__": [1]}, 104, "metadata are not texts"),
-    "metadata-numbers": ({**SOUND, "__metadata__": {"coe": 1}}, 104, "metadata are not texts"),
+    "metadata-list": ({**SOUND, "__metadata__": [1]}, 104, "metadata are not text"),
+    "metadata-numbers": ({**SOUND, "__metadata__": {"coe": 1}}, 104, "metadata are not text"),
     "metadata-no-json": ({**SOUND, "__metadata__": {"coe": "{"}}, 104, NO_SENSE),
     "metadata-brackets": ({**SOUND, "__metadata__": {"coe": "[" * 100_000}}, 104, NO_SENSE),
     "metadata-half": ({**SOUND, "__metadata__": {"coe": '{"id": "t/a"}'}}, 104, NO_SENSE),

@@ -183,8 +183,8 @@ class CudaDevice(Device):
                 if network not in self._captured or padded(size, PAGE) > padded(self._largest_file, PAGE) + PAGE:
                     raise BoardsClash(
                         f"expert '{expert.id}', a {expert.kind} of {expert.input_size} pixels, needs graphs that this "
-                        "line has not captured, and a GPU has no memory left for more while a line runs; close the "
-                        "line, and open a line with all boards that are to come"
+                        "line has not captured, and a running line has no GPU memory for more; close the "
+                        "line, and open one with all boards of the day"
                     )
 
     def _check_left(self, taken: int, sizes: Sizes) -> int:

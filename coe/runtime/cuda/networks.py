@@ -77,7 +77,7 @@ class Networks:
         """Raises ConfigError for a kind that opens its own files."""
         for name, kind in kinds.items():
             if not isinstance(kind, NetworkKind):
-                raise ConfigError(f"experts of kind '{name}' run on the CPU only; use --executors cpu=1 for this board")
+                raise ConfigError(f"experts of kind '{name}' run only on the CPU; use --executors cpu=1 for this board")
         self._store, self._device = store, device
         self._kinds = {name: kind for name, kind in kinds.items() if isinstance(kind, NetworkKind)}
         self._files: dict[tuple[str, str, str], _ExpertFile] = {}

@@ -249,9 +249,9 @@ def is_there() -> bool:
 def why_not_there() -> str:
     """Return why torch can use no GPU here, as the end of a sentence."""
     if not torch.backends.cuda.is_built():  # type: ignore[no-untyped-call]
-        return f"this torch, {torch.__version__}, is built for CPUs alone: install one that is built with CUDA"
+        return f"this torch, {torch.__version__}, is a CPU build: install a CUDA build"
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    hidden = "" if visible is None else f" (CUDA_VISIBLE_DEVICES is '{visible}', and hides all that it does not name)"
+    hidden = "" if visible is None else f" (CUDA_VISIBLE_DEVICES is '{visible}', which hides the others)"
     try:
         torch.cuda.init()  # type: ignore[no-untyped-call]
     except (AssertionError, RuntimeError) as error:
@@ -263,7 +263,7 @@ def driver(*, search_kernels: bool = True, index: int | None = None) -> TorchDri
     """Return a GPU by its number, or torch's current one; see `TorchDriver`; raises ConfigError if it is not there."""
     if not is_there():
         raise ConfigError(
-            f"there is no GPU that torch can use here: {why_not_there()}; mend that, or use --executors cpu=1 "
+            f"there is no GPU that torch can use here: {why_not_there()}; correct that, or use --executors cpu=1 "
             "(--device cpu of coe-bench switch)"
         )
     if index is not None and index >= (there := torch.cuda.device_count()):

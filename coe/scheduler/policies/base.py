@@ -31,9 +31,9 @@ class Need(StrEnum):
 
     SHARED_BACKLOG = "one backlog that all executors share"
     RESIDENT_FIRST = "stages of resident experts to run before an executor waits for a load"
-    DUE_FIRST = "stages that have waited for long to run before others"
-    LOADS = "experts to be loaded before an executor takes their stages, what is due first before others"
-    FORESIGHT = "experts to be loaded before their images come"
+    DUE_FIRST = "stages that have waited long to run before others"
+    LOADS = "experts to be loaded before an executor takes their stages, in order of due time"
+    FORESIGHT = "experts to be loaded before their images arrive"
 
 
 @dataclass(frozen=True, slots=True)
