@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 
 from coe.core import Expert
-from coe.errors import ConfigError, ImageError, TooFewPictures, readable
+from coe.errors import ConfigError, ImageError, TooFewPictures, list_few, readable
+from coe.helpers import regular
 from coe.learn import labelled
 from coe.pictures.decoding import decode
 from coe.pictures.label_folders import letters
@@ -21,6 +22,8 @@ from coe.pictures.photographs import Photograph, Purpose, by_purpose
 from coe.store.kinds import Image, Kind, TrainingPlan
 from experts.proof import divided
 from experts.taken import TakenPictures
+
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +80,20 @@ def _parts(expert: Expert, plan: TrainingPlan) -> dict[Purpose, dict[str, list[P
 
 
 def _rows(expert: Expert, plan: TrainingPlan, *, good_only: bool = False) -> Sequence[Photograph]:
-    """Return the photographs of a plan; without any, those in its folder, by the labels of the expert alone."""
+    """Return the photographs of a plan; without any, those in its folder, by the labels of the expert alone.
+
+    Raises ConfigError for a file that is there as a good part and as a bad one.
+    """
     components = plan.references if good_only else ()
-    if plan.photographs is not None:
-        return plan.photographs
-    return labelled.of_expert(plan.data, expert, good_only=good_only, components=components)
+    rows = plan.photographs
+    if rows is None:
+        rows = labelled.of_expert(plan.data, expert, good_only=good_only, components=components)
+    first: dict[str, Photograph] = {}
+    same = [(first.setdefault(regular.sha256(one.path), one), one) for one in rows]
+    if both := [f"{other.name} = {one.name}" for other, one in same if other.good is not one.good]:
+        few = list_few(both, _SHOWN, "; ")
+        raise ConfigError(f"'{plan.data}': the same picture is good and bad: {few}; remove it from the wrong folder")
+    return rows
 
 
 def _listed(root: Path, found: Sequence[Photograph], expert: Expert) -> dict[str, list[Path]]:

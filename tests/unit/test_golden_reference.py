@@ -333,7 +333,12 @@ def test_a_classifier_tells_what_it_took_and_which_pictures_are_the_same(tmp_pat
     for label in CHIP.labels:
         for number in range(4):
             save(tmp_path / label / f"{number}.png", noise(number + (10 if label == "ok" else 0)))
-    save(tmp_path / "ok" / "wrong.png", noise(0))
+    copy = tmp_path / "ok" / "copy.png"
+    copy.write_bytes((tmp_path / "cracked" / "0.png").read_bytes())
+    with pytest.raises(ConfigError, match=r"cracked/0\.png = ok/copy\.png"):
+        SMALL.train(CHIP, plan(tmp_path), silent)
+    copy.unlink()
+    save(tmp_path / "ok" / "wrong.bmp", noise(0))
     trained = SMALL.train(CHIP, plan(tmp_path), silent)
     assert "4 from cracked, 5 from ok" in trained.took
     assert any("two labels" in remark and "cracked/0.png" in remark for remark in trained.remarks)
