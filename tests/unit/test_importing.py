@@ -45,7 +45,7 @@ def test_labelled_pictures_are_judged_at_once(run, tmp_path):
     (tmp_path / "labelled" / "bright" / "0.png").unlink()
     said = run("import", "b/lamp", tmp_path / "lamp.onnx", *LAMP, "--images", tmp_path / "labelled")
     assert (said.status, "lamp: 28 of 29 as labelled" in said.out) == (0, True)
-    assert "bright/odd.png: expected bright, said dark" in said.out
+    assert "bright/odd.png: expected bright" in said.out
     assert "nothing was checked" not in said.out
     # The layout of `evaluate` is taken, too.
     shutil.move(tmp_path / "labelled", tmp_path / "lamp")
