@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from coe.helpers.allowed_text import Reading
 from coe.helpers.preprocessing import Outputs, Preprocessing
@@ -368,8 +368,7 @@ class Request:
         return now if self.submitted_s is None else self.submitted_s
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+class Stage(NamedTuple):
     """One expert's turn on one request."""
 
     request_id: int

@@ -48,10 +48,7 @@ _LAST_REPLIES_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class TakenPicture:
-    """A picture that the line owns: it shares nothing with the caller any more, and counts `size` bytes in the inbox.
-
-    Its request has no number yet.
-    """
+    """A picture that the line owns: it shares nothing with the caller any more, and takes `size` bytes of the inbox."""
 
     request: Request
     source: ImageSource
@@ -314,7 +311,7 @@ class Line:
         board = self._boards.named(picture.board)
         if (picture.component in board.given) != (picture.reference is not None):
             line_references.check_picture(board.rules, picture)
-        return _taken_over(picture, now, board)
+        return _taken_over(picture, self._engine.next_id(), now, board)
 
     def _expect_open(self) -> None:
         """Raise LineClosed for a line that was closed, or stopped."""
@@ -335,22 +332,23 @@ class Line:
             raise
 
     def _hand_in(self, taken: TakenPicture, ticket: Ticket) -> Future[Result]:
-        id = self._engine.next_id()
+        request = taken.request
         # The first callback, so that later callbacks find the place free. It holds no reference to the line.
         leave = partial(_leave, ticket, self._boards)
         try:
-            board = self._boards.accept(taken.request.board, ticket)
-            request = replace(taken.request, id=id, board_key=board.key if board is not None else "")
+            board = self._boards.accept(request.board, ticket)
             if board is None:
                 reason = f"board '{request.board}' left the line while the image waited for room"
                 refused = Failure(FailureKind.RULES, reason)
                 return self._engine.submit(request, taken.source, refused=refused, first=leave)
+            if board.key != request.board_key:  # another version of its board came while it waited for room
+                request = replace(request, board_key=board.key)
             reference = board.references.get(request.component)
             source = taken.source if reference is None else taken.source.beside(reference)
             return self._engine.submit(request, source, first=leave)
         except BaseException:
             self._boards.recover()
-            if not self._engine.is_under_way(id):
+            if not self._engine.is_under_way(request.id):
                 self._boards.answered(ticket)
             raise
 
@@ -458,7 +456,7 @@ class Line:
         self.close()
 
 
-def _taken_over(picture: Picture, now: float, board: LineBoard) -> TakenPicture:
+def _taken_over(picture: Picture, id: int, now: float, board: LineBoard) -> TakenPicture:
     """Take over the pixels of a picture of a board, at the time `now` of the line; raises TypeError."""
     bits = board.rules.bits if picture.bits is None else picture.bits
     source = ImageSource.of(picture.image, picture.order, bits)
@@ -469,7 +467,7 @@ def _taken_over(picture: Picture, now: float, board: LineBoard) -> TakenPicture:
     name = picture.name or (str(picture.image) if isinstance(picture.image, str | Path) else "")
     due_s = math.inf if picture.within_s is None else now + picture.within_s
     place = (picture.component, name, picture.serial, picture.refdes)
-    return TakenPicture(Request(0, *place, due_s, now, board.name), source, size)
+    return TakenPicture(Request(id, *place, due_s, now, board.name, board.key), source, size)
 
 
 def _leave(ticket: Ticket, boards: LineBoards, _: object) -> None:

@@ -103,7 +103,7 @@ class Pending(Future[Result]):
         self._answered = False
         self.set_running_or_notify_cancel()
         if first is not None:
-            self.add_done_callback(first)
+            super().add_done_callback(first)
 
     def answer(self, result: Result) -> None:
         """Set the result and call the callbacks, on the reply thread; raises nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from coe.board.router import Passed, Router
 from coe.board.steps import Step
@@ -30,8 +31,7 @@ class _Case:
     is_stopped: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Advance:
+class Advance(NamedTuple):
     """The consequence of an event for a request: stages to queue, and the result once no stage is awaited."""
 
     stages: tuple[Stage, ...] = ()

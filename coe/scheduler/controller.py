@@ -278,7 +278,7 @@ class Controller:
 
     def _hurry(self, now: float) -> None:
         """Move waiting stages whose due times have changed, and name the boards that will miss."""
-        if self._deadlines is None or not self.executors:
+        if self._deadlines is None or not self._deadlines.has_changes(now) or not self.executors:
             return
         for change in self._deadlines.changes(now):
             for expert in self._cases.awaits(change.request_id):

@@ -116,9 +116,9 @@ class Pace:
         if not (0 < stated_s < math.inf and 0 < took_s < math.inf):
             return False
         self._ratios.append(took_s / stated_s)
-        lately = median(self._ratios)
         if len(self._ratios) < config.PACE_BATCHES:
             return False
+        lately = median(self._ratios)
         if max(lately / self.value, self.value / lately) < config.PACE_STEP:
             return False
         self.value = lately

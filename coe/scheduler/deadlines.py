@@ -301,15 +301,20 @@ class Deadlines:
         if is_earliest and board.due_s != request.due_s:
             self._due_with_next(board, now)
 
+    def has_changes(self, now: float) -> bool:
+        """Return whether `changes` or `missed` may tell anything by now: at most events they do not."""
+        if self._too_late or self.missed or min(self._to_check.next_s, self._to_hurry.next_s) <= now:
+            return True
+        return bool(self._aging) and self._aging[0][0] + self._max_wait_s / 2 <= now
+
     def changes(self, now: float) -> Iterator[DueChange]:
         """Yield the requests that have come into a hurry by now, or out of it, with their new due times."""
-        # An answered image is passed over; of the others the heap knows when they came.
-        old_s = self._max_wait_s / 2
-        while self._aging and (self._aging[0][2] not in self._arrived_s or self._aging[0][0] + old_s <= now):
+        # An answered image is passed over.
+        while self._aging and self._aging[0][0] + self._max_wait_s / 2 <= now:
             yield from self._set(heapq.heappop(self._aging)[2], now)
-        for board in self._to_check.due(now) if self._to_check.next_s <= now else ():
+        for board in self._to_check.due(now):
             self._check(board, now)
-        for board in self._to_hurry.due(now) if self._to_hurry.next_s <= now else ():
+        for board in self._to_hurry.due(now):
             if now < board.hurry_s < math.inf:
                 self._to_hurry.wake(board, board.hurry_s)
             for request_id in self._to_place(board, now):

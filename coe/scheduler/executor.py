@@ -6,7 +6,7 @@ The engine decides which thread runs its batches.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from coe.core import Batch
 from coe.scheduler.backlog import Backlog
@@ -14,8 +14,7 @@ from coe.scheduler.plan import ExecutorSpec
 from coe.scheduler.pool import ModelPool
 
 
-@dataclass(frozen=True, slots=True)
-class Flight:
+class Flight(NamedTuple):
     """A batch under way. It holds `held_bytes` of the pool in addition to the weights; it should end at `until_s`."""
 
     batch: Batch

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection
-from itertools import filterfalse
 
 from coe.core import Batch
 from coe.scheduler import policies
@@ -258,7 +257,7 @@ class Residency:
 
     def idle_tiers(self, pool: ModelPool) -> list[Tier]:
         """Return the tiers from which a pool can load and does not: a lane of its own reads each."""
-        return list(filterfalse(pool.is_moving_from, self._tiers[pool.id]))
+        return [tier for tier in self._tiers[pool.id] if not pool.is_moving_from(tier)]
 
     def issue(self, now: float) -> None:
         """Reserve the bytes of planned experts for which there is room by now, and emit their `Load` (3).
