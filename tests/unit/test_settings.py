@@ -208,7 +208,7 @@ def test_where_nothing_may_be_written_is_found_out_before(tmp_path, monkeypatch)
     with pytest.raises(ConfigError, match="cannot be written; name another place with --out"):
         profile_file.writable(tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match="cannot be made"):
+    with pytest.raises(ConfigError, match="--out"):
         profile_file.writable(tmp_path / "file" / "profile.json")
     profile_file.writable(tmp_path / "file")
     (tmp_path / "file").write_text("board: b\n")
