@@ -13,8 +13,6 @@ from torch.nn import functional
 
 HEIGHT = 48
 """The height in pixels of a line of text as the network takes it."""
-COLUMN = 8
-"""The width in pixels of a line that one column of the answer stands for."""
 CHARACTERS = "".join(map(chr, range(33, 127))) + " "
 """The characters that are told apart: those of ASCII that can be seen, and the space. Before them comes none."""
 _CHANNELS, _WIDTH, _HEADS = 96, 120, 8

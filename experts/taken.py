@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from coe.core import Expert
@@ -61,10 +61,6 @@ class TakenPictures:
         """Note a picture, (H, W, 3) uint8 RGB; raises ConfigError if its file cannot be read any more."""
         digests, aspect = digests_of(path, pixels), min(pixels.shape[:2]) / max(pixels.shape[:2])
         self.pictures.append(TrainingPicture(path, label, part, digests, alike.look_of(pixels), aspect))
-
-    def hold_out(self, paths: Collection[Path]) -> None:
-        """Note that pictures which were taken are held out."""
-        self.pictures = [replace(p, part=Purpose.TEST) if p.path in paths else p for p in self.pictures]
 
     @property
     def learned(self) -> LearnedPictures:

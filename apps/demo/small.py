@@ -20,8 +20,6 @@ from experts.normalising import PADDING, normalise
 
 WIDTHS = (24, 48, 96, 128)
 GRID, HIDDEN = 4, 256
-TRUNK = ("trunk",)
-"""The layers that the experts of the first look share."""
 
 
 class SmallNetwork(nn.Module):

@@ -10,7 +10,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from coe import config
 from coe.board import rules
@@ -42,9 +41,6 @@ from coe.store.kinds import Kind, Trained, TrainingPlan
 from coe.store.manifest import Manifest
 from coe.store.store import Store
 from coe.variants import accept
-
-if TYPE_CHECKING:
-    pass
 
 
 class Train(Described):

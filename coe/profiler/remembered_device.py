@@ -47,10 +47,10 @@ class HostOnlyDevice(CpuDevice):
         self._remembered = remembered
         self._learning = threading.Lock()
 
-    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: bool = False) -> None:
+    def load(self, pool: str, expert: Expert, *, keep_copy: bool = False) -> None:
         """Do nothing: a load takes no time."""
 
-    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False, body: str | None = None) -> None:
+    def evict(self, pool: str, expert: Expert, *, keep_copy: bool = False) -> None:
         """Do nothing: an eviction takes no time."""
 
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:

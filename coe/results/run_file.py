@@ -43,7 +43,6 @@ class RunIdentity:
     images: str = ""
     strategy: str = ""
     precision: str = FULL
-    label_floor: float = 0.0
     experts: Mapping[str, str] = field(default_factory=dict)
     references: Mapping[str, str] = field(default_factory=dict)
     layout: str = ""
@@ -162,8 +161,6 @@ def _differences(before: RunIdentity, now: RunIdentity, *, older: bool) -> Itera
                 f"holds a run with another {name.replace('_', ' ')} ('{then}', not '{here}'); "
                 f"give {option} {then} again, or {ELSEWHERE}"
             )
-    if before.label_floor != now.label_floor:
-        yield f"holds a run with another least share of equal labels for smaller variants; {ELSEWHERE}"
     ids = sorted({*before.references, *now.references})
     if changed := [id for id in ids if before.references.get(id) != now.references.get(id)]:
         names = list_few((f"'{id}'" for id in changed), _NAMED)

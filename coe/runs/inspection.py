@@ -59,7 +59,6 @@ def identity_of(
         str(images_at),
         options.strategy.name,
         options.precision,
-        options.experiment.label_floor,
         expert_digests(board, manifests, options.precision),
         reference_digests(board, options.store),
         layout.digest if layout is not None else "",

@@ -54,7 +54,7 @@ def item(name, serial="SN1"):
     return Photograph(Path(name), "R0402", serial, "R1", name)
 
 
-IDENTITY = RunIdentity("demo", "f1", "s", "late-binding", "fp32", 0.999, {"body": "1", "joint": "2"})
+IDENTITY = RunIdentity("demo", "f1", "s", "late-binding", "fp32", {"body": "1", "joint": "2"})
 
 
 def start(folder, *, resume=False, **other):
@@ -265,7 +265,6 @@ def test_results_are_never_overwritten(tmp_path):
         ({"images": "elsewhere"}, "'s', not 'elsewhere'"),
         ({"strategy": "coserve"}, "--strategy late-binding"),
         ({"precision": "half"}, "--precision fp32"),
-        ({"label_floor": 0.5}, "another least share of equal labels"),
         ({"experts": {"body": "1", "joint": "3"}}, "1 of 2 experts .'joint'"),
         ({"experts": {"body": "1"}}, "1 of 1 experts .'joint'"),
     ]:
@@ -548,7 +547,7 @@ from pathlib import Path
 from coe.core import Request, Result, Verdict
 from coe.results.records import ResultsFile
 from coe.results.run_file import RunIdentity
-identity = RunIdentity("demo", "f1", "s", "late-binding", "fp32", 0.999, {"body": "1", "joint": "2"})
+identity = RunIdentity("demo", "f1", "s", "late-binding", "fp32", {"body": "1", "joint": "2"})
 with ResultsFile(Path(sys.argv[1]), identity) as run:
     for number in range(10**9):
         run.write(Result(Request(number, "R", f"{number}.png"), Verdict.OK, (), 0.0))

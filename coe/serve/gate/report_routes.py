@@ -253,7 +253,7 @@ def _good(connection: Connection, asked: ExportScope, suspects: SuspectedPicture
     query = select(board.c.id, board.c.findings, board.c.key).where(*decided)
     examples = []
     for row in connection.execute(query.order_by(board.c.id.desc()).limit(_GOOD_BOARDS)):
-        # A part that a person was shown blindly is exported with the person's word.
+        # A part on which a person gave a word is exported with that word.
         asked_about = set(connection.scalars(select(call.c.refdes).where(call.c.board_id == row.id)))
         of_board = select(view).where(view.c.board_key == row.key, view.c.removed_us.is_(None))
         views = {row_of_view.id: row_of_view for row_of_view in connection.execute(of_board)}
