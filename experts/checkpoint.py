@@ -99,7 +99,7 @@ def read_checkpoint(path: Path) -> Foreign:
             if isinstance(found, dict):
                 state |= {f"{prefix}{name}": value for name, value in found.items()}
                 continue
-            labels = records.labels_by_number(vars(found).get("names"), f"{path}: its network") or labels
+            labels = records.labels_of(vars(found).get("names"), 1) or labels
             for inside, part in _parts(found, prefix):
                 state |= {f"{inside}{name}": value for name, value in _tensors(part)}
                 layers |= {f"{inside}{name}".removesuffix("."): layer for name, layer in _layers(part)}

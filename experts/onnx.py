@@ -85,7 +85,7 @@ class Onnx(FileKind):
 
     def network(self, path: Path, expert: Expert) -> onnx_model.ModelProto:
         """Return the model with its normalisation inside; raises StoreError for one that cannot be quantised."""
-        from experts.onnx_pixels import taking_pixels
+        from experts.onnx_reading import taking_pixels
 
         session = self.open(path, expert, 1)
         if not session.is_one_table:

@@ -157,22 +157,15 @@ def ultralytics(metadata: Mapping[str, str], where: str, *, is_classifier: bool)
     """Read the metadata that ultralytics' exporter, or that of the YOLOv5 repository, writes; `where` begins sentences.
 
     Other programs write the same words of other networks, but no `stride`: nothing is read of theirs. Raises StoreError
-    for metadata that cannot be read, and for a task that no kind has.
+    for a task that no kind has.
     """
     if "stride" not in metadata:
         return Record()
     task = metadata.get("task", "")
     if task not in ("", "detect", "classify"):
         raise StoreError(f"{where}: its task is '{task[:40]}'; models that detect or classify can be imported")
-    said: dict[str, Any] = {}
-    for key in ("names", "imgsz", "args"):
-        try:
-            said[key] = ast.literal_eval(metadata.get(key, "None"))
-        except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
-            raise StoreError(
-                f"{where}: its metadata `{key}` cannot be read ({metadata[key]:.60}); export it again"
-            ) from error
-    labels, size = labels_by_number(said["names"], where), side_of(said["imgsz"], where)
+    said = {key: _literal(metadata.get(key, "None")) for key in ("names", "imgsz", "args")}
+    labels, size = labels_of(said["names"], 1), longer_side(said["imgsz"])
     is_repository = not task and labels is not None
     layout: Layout | None = None
     if task == "detect" and {"end2end", "nms", "args"} & metadata.keys():
@@ -346,31 +339,27 @@ def _plain_value(node: ast.expr) -> Any:
             return {one.arg: _plain_value(one.value) for one in node.keywords}
         case ast.List() | ast.Tuple():
             return [_plain_value(one) for one in node.elts]
+    return _literal(node)
+
+
+def _literal(text: str | ast.expr) -> Any:
+    """Return a plain value in Python's words; None for anything else."""
     try:
-        return ast.literal_eval(node)
-    except ValueError:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
 
 
 # Labels, colours and sizes in the forms that programs write
 
 
-def labels_of(names: Any) -> tuple[str, ...] | None:
-    """Return labels from a list, or from a mapping by their numbers; None for anything else, such as LABEL_0."""
+def labels_of(names: Any, least: int = 2) -> tuple[str, ...] | None:
+    """Return `least` labels or more from a list, or from a mapping by their numbers; None for others, as LABEL_0."""
     names = _in_order(names)
-    if names is None or len({*map(str, names)}) < max(len(names), 2):
+    if names is None or len({*map(str, names)}) < max(len(names), least):
         return None
     is_unnamed = all(name == f"LABEL_{number}" for number, name in enumerate(names))
     return None if is_unnamed or not all(isinstance(one, str) and one for one in names) else tuple(names)
-
-
-def labels_by_number(names: Any, where: str) -> tuple[str, ...] | None:
-    """Return ultralytics' labels, from a list or a mapping; None without names; raises StoreError for others."""
-    if names is None:
-        return None
-    if not (labels := _in_order(names)):
-        raise StoreError(f"{where}: its labels are not numbered 0, 1, 2 and so on; export it again")
-    return tuple(map(str, labels))
 
 
 def _in_order(names: Any) -> list[Any] | None:
@@ -382,12 +371,10 @@ def _in_order(names: Any) -> list[Any] | None:
     return [numbered[number] for number in range(len(names))] if is_whole else None
 
 
-def side_of(sides: Any, where: str) -> int | None:
-    """Return the longer side of an input, from a number or [height, width]; None if nobody says; raises StoreError."""
-    both = sides if isinstance(sides, list | tuple) else (sides,)
-    if sides is not None and (not both or any(type(side) is not int for side in both)):
-        raise StoreError(f"{where}: was made for images of {sides!r:.40} pixels; export it again")
-    return None if sides is None else max(both)
+def longer_side(sides: Any) -> int | None:
+    """Return the longer side of an input, from a number or [height, width]; None for anything else."""
+    both = sides if isinstance(sides, list | tuple) else [sides]
+    return max(both) if both and all(type(side) is int and 0 < side <= _LARGEST for side in both) else None
 
 
 def _interpolated(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

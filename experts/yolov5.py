@@ -66,13 +66,13 @@ class YoloV5(ModuleKind):
         Only ultralytics makes this network, and shows it what `LETTERBOX` says.
         """
         from experts.checkpoint import read_checkpoint
-        from experts.records import LETTERBOX, side_of
+        from experts.records import LETTERBOX, longer_side
 
         foreign = super().read(path) if path.suffix == ".safetensors" else read_checkpoint(path)
         if foreign.labels is not None and path.suffix == ".safetensors":  # one of this program's own
             return foreign
         arguments = foreign.settings.get("train_args")
-        size = side_of(arguments.get("imgsz"), str(path)) if isinstance(arguments, dict) and foreign.layers else None
+        size = longer_side(arguments.get("imgsz")) if isinstance(arguments, dict) and foreign.layers else None
         return replace(foreign, input_size=size, seen=dict(LETTERBOX))
 
     def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:

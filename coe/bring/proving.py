@@ -26,6 +26,7 @@ from coe.helpers.preprocessing import NORMALIZATIONS
 from coe.runtime.runner import findings_of
 from coe.store.kinds import FileKind, Image, Kind, ModuleKind
 from coe.variants import fold
+from coe.variants.agreement import iou
 
 UNPROVEN = "preprocessing: stated, not proven"
 _LEAST = 20
@@ -193,19 +194,11 @@ def _by_boxes(brought: Brought, kind: Kind, statements: Sequence[_Statement], pi
 
 def _mean_best_iou(findings: Sequence[Finding], pictures: Sequence[Shown]) -> float:
     best = [
-        max((_iou(box.xyxy, corners) for box in found.boxes if box.label == label), default=0.0)
+        max((iou(box.xyxy, corners) for box in found.boxes if box.label == label), default=0.0)
         for found, picture in zip(findings, pictures, strict=True)
         for label, corners in picture.boxes or ()
     ]
     return float(np.mean(best)) if best else 0.0
-
-
-def _iou(one: Sequence[float], other: Sequence[float]) -> float:
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
-    shared = max(width, 0.0) * max(height, 0.0)
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
-    return shared / (sum(areas) - shared) if shared else 0.0
 
 
 def _by_memory(

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from coe.bring import unwrapping
+from coe.bring import importing
 from coe.core import FULL, Expert
 from coe.runtime.cpu import load_alone
 from coe.runtime.runner import findings_of
@@ -34,7 +34,7 @@ def verify(store: Store, manifest: Manifest, allow_kinds: Sequence[str] = ()) ->
     if manifest.is_backbone and isinstance(kind, ModuleKind):
         state = store.load(manifest.id)
         check_finite(state)
-        unwrapping.backbone(Foreign(state), kind, manifest.expert(), manifest.id)
+        importing.backbone(Foreign(state), kind, manifest.expert(), manifest.id)
         return _BACKBONE
     expert = manifest.expert()
     # Without variants in its manifest, an expert runs from the weights as they were trained.

@@ -22,8 +22,7 @@ from tiny_line import STATED
 from torch import nn
 
 from coe.bring.facts import Wishes
-from coe.bring.importing import bring
-from coe.bring.unwrapping import unwrapped
+from coe.bring.importing import bring, unwrapped
 from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import CoeError, StoreError

@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 
-from coe.bring.unwrapping import check_layers, unwrapped
+from coe.bring.importing import check_layers, unwrapped
 from coe.core import Expert
 from coe.errors import ConfigError, StoreError
 from coe.pictures.photographs import Purpose, by_purpose

@@ -412,8 +412,6 @@ def test_all_that_the_file_says_otherwise_is_said_at_once(tmp_path, call):
         {"names": "{0: 'a', 2: 'b'}"},
         {"names": "__import__('os')"},
         {"names": "{" * 5000},
-        {"imgsz": "[[32], [32]]"},
-        {"imgsz": "'large'"},
     ],
 )
 def test_metadata_that_no_expert_can_have(tmp_path, call, metadata):
