@@ -161,7 +161,8 @@ class Import(Described):
             paths: list[Path] = []
             shown: list[Shown] = []
             if images_at is not None:
-                paths, shown = _shown(images_at, brought.expert, self._bits)
+                named = replace(brought.expert, id=ExpertId.of(id).name)
+                paths, shown = _shown(images_at, named, self._bits, self._names)
             brought = self._proved(brought, kind, paths, shown)
             manifest = brought.put(shelf, file.name, licence)
             if isinstance(kind, ModuleKind) and kind.common and not self.as_backbone:
@@ -228,7 +229,7 @@ class Import(Described):
         if others:
             point_out("note", f"left out: {list_few(others)}")
         imported: list[str] = []
-        names = [_name(file) for file in files]
+        names = self._names
         for file, name in zip(files, names, strict=True):
             try:
                 if names.count(name) > 1:
@@ -245,17 +246,24 @@ class Import(Described):
             else:
                 imported.append(name)
         out.print(f"{len(imported)} of {counted(len(files), 'file')} imported")
-        is_judged = not imported or self._judge_all(board, imported, names)
+        is_judged = not imported or self._judge_all(board, imported)
         is_drafted = self.as_backbone or not imported or self.board or self._write_draft(board, imported)
         return Exit.OK if len(imported) == len(files) and is_judged and is_drafted else Exit.NOT_GOOD
 
-    def _pictures_of(self, name: str) -> Path | None:
-        """Return the folder with the pictures of one expert of several, if there is one."""
-        place = None if self.images_at is None or self.as_backbone else self.images_at / name
-        return place if place is not None and place.is_dir() else None
+    @cached_property
+    def _names(self) -> list[str]:
+        """The names of the experts of a folder of weights, by their files."""
+        return [_name(file) for file in _files(self.file)[0]] if self.file and os.path.isdir(self.file) else []
 
-    def _judge_all(self, board: str, names: Sequence[str], every: Sequence[str]) -> bool:
-        """Judge the pictures of several experts, of `every` file; return whether each picture could be judged."""
+    def _pictures_of(self, name: str) -> Path | None:
+        """Return the folder or the table with the pictures of one expert of several, if there is one."""
+        if self.images_at is None or self.as_backbone or _is_table(self.images_at):
+            return None if self.as_backbone else self.images_at
+        place = self.images_at / name
+        return place if place.is_dir() else None
+
+    def _judge_all(self, board: str, names: Sequence[str]) -> bool:
+        """Judge the pictures of several experts; return whether each picture could be judged."""
         if self.as_backbone:
             return True
         if self.images_at is None:
@@ -265,12 +273,15 @@ class Import(Described):
 
         try:
             experts = {name: replace(self.shelf.manifest(f"{board}/{name}").expert(), id=name) for name in names}
-            if any(self._pictures_of(name) for name in every):  # those of a file that was refused are judged by nobody
-                folders = {path.name for path in self.images_at.iterdir() if path.is_dir()}
-                if unknown := sorted(folders - set(every)):
+            places = {name: place for name in self._names if (place := self._pictures_of(name))}
+            if places:  # those of a file that was refused are judged by nobody
+                folders = (
+                    [] if _is_table(self.images_at) else [path for path in self.images_at.iterdir() if path.is_dir()]
+                )
+                if unknown := sorted({path.name for path in folders} - places.keys()):
                     raise ConfigError(f"{self.images_at}: no file of weights is named {list_few(unknown)}; rename it")
-                places = {name: place for name in names if (place := self._pictures_of(name))}
-                pictures = [one for name, place in places.items() for one in _pictures(experts[name], place)]
+                found = (_pictures(experts[name], places[name], self._names) for name in names if name in places)
+                pictures = [one for each in found for one in each]
             else:
                 pictures = labelled.find(self.images_at, experts)
         except (ConfigError, StoreError) as error:
@@ -295,20 +306,24 @@ class Import(Described):
         return True
 
 
-def _pictures(expert: Expert, images_at: Path) -> list[Photograph]:
+def _pictures(expert: Expert, images_at: Path, others: Sequence[str] = ()) -> list[Photograph]:
     from coe.learn import labelled
 
-    return labelled.find(images_at, {expert.id: expert}, alone=expert.id)
+    return labelled.find(images_at, {expert.id: expert}, alone=expert.id, others=others)
+
+
+def _is_table(images_at: Path) -> bool:
+    return not images_at.is_dir() or (images_at / TABLE).is_file()
 
 
 def _are_labelled(folder: Path) -> bool:
     """Tell whether pictures are given with labels: in folders of theirs, or by a table."""
-    if not folder.is_dir() or (folder / TABLE).is_file():
+    if _is_table(folder):
         return True
     return not (folder / "labels").is_dir() and any(entry.is_dir() for entry in folder.iterdir())
 
 
-def _shown(folder: Path, expert: Expert, bits: int | None) -> tuple[list[Path], list[Shown]]:
+def _shown(folder: Path, expert: Expert, bits: int | None, others: Sequence[str]) -> tuple[list[Path], list[Shown]]:
     """Return the files of an expert's pictures, and what is shown of them; those that cannot be read are left out.
 
     Raises ConfigError for a folder that is unclear.
@@ -316,7 +331,7 @@ def _shown(folder: Path, expert: Expert, bits: int | None) -> tuple[list[Path], 
     boxes = folder / "labels"
     home = folder / "images" if boxes.is_dir() else folder
     if _are_labelled(folder):
-        found = _pictures(expert, folder)
+        found = _pictures(expert, folder, others)
     else:
         with readable(home):
             found = photographs_in(home)
@@ -331,7 +346,7 @@ def _shown(folder: Path, expert: Expert, bits: int | None) -> tuple[list[Path], 
             true = _boxes((boxes / one.path.relative_to(home)).with_suffix(".txt"), expert, image.shape)
         paths.append(one.path)
         pictures.append(Shown(image, one.label if one.expert else "", true))
-    if not pictures:
+    if not pictures and (found or not others):
         raise ConfigError(f"{folder}: holds no readable picture")
     return paths, pictures
 

@@ -58,19 +58,29 @@ def find(
     components: Mapping[str, Component] | None = None,
     alone: str = "",
     purpose: Purpose | None = None,
+    others: Collection[str] = (),
 ) -> list[Photograph]:
     """Return the pictures of a folder or a table that experts shall judge, in natural order.
 
     `components` are those of the board, if there is one: the name of an expert goes before that of a component. With
     `alone`, an expert's name, pictures in `<label>/<picture>` are that expert's. `purpose` chooses among photographs
-    with a split. Raises ConfigError for what is unclear.
+    with a split. Rows of a table about `others`, names of experts too, are left out. Raises ConfigError for what is
+    unclear, and if there is no picture.
     """
     table = source / TABLE if source.is_dir() else source
     with readable(source):
         if table.is_file() and table.suffix.lower() == ".csv":
-            rows = read_table(table, COLUMNS, LAYOUTS, lambda one: _fault(experts, one.expert, one.label))
+            left_out = {*others} - experts.keys()
+            rows = read_table(
+                table,
+                COLUMNS,
+                LAYOUTS,
+                lambda one: "" if one.expert in left_out else _fault(experts, one.expert, one.label),
+            )
             if faults := [one.error for one in rows if one.error]:
                 raise ConfigError(list_few(faults, _FAULTS, "; "))
+            if left_out:  # of one expert there may be no picture
+                return [one for one in rows if one.expert not in left_out]
         elif source.is_dir():
             labels = {label for expert in experts.values() for label in expert.labels}
             found = finding.labelled(source, components or {}, labels)

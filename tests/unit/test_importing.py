@@ -133,6 +133,26 @@ def test_a_file_of_a_folder_that_its_pictures_refute_stays_out(run, tmp_path):
     assert (said.status, "othr" in said.words) == (1, True)
 
 
+def test_a_table_is_held_against_each_file_of_a_folder(run, tmp_path):
+    (folder := tmp_path / "weights").mkdir()
+    for name in ("lamp", "other"):
+        lamp(folder / f"{name}.onnx")
+    rows = ["path,expert,label"]
+    for number in range(10):
+        for label, level in (("dark", 5), ("bright", 240)):
+            picture(tmp_path / "shown" / label / f"{number}.png", level + number)
+            rows.append(f"{label}/{number}.png,lamp,{label}")
+    (table := tmp_path / "shown" / "images.csv").write_text("\n".join(rows))
+    options = ("--input", "32", "--labels", "bright,dark", "--no-prepare", *STATED)
+    for images_at in (tmp_path / "shown", table):
+        said = run("import", "b", folder, *options, "--images", images_at)
+        assert (said.status, "--labels dark,bright" in said.words) == (1, True)
+        assert Store(tmp_path / "store").ids() == ["b/other"]
+    table.write_text("\n".join([*rows, "dark/1.png,othr,dark"]))
+    said = run("import", "b", folder, *options, "--images", table)
+    assert (said.status, "'othr' is not an expert" in said.words) == (1, True)
+
+
 def test_a_draft_replaces_no_file(run, tmp_path):
     (folder := tmp_path / "weights").mkdir()
     lamp(folder / "lamp.onnx")
