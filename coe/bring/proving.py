@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from scipy.optimize import linear_sum_assignment
 
 from coe.bring.importing import Brought
 from coe.core import Expert, Finding
+from coe.errors import ConfigError
+from coe.helpers import regular
 from coe.helpers.preprocessing import NORMALIZATIONS
 from coe.runtime.runner import findings_of
 from coe.store.kinds import FileKind, Image, Kind, ModuleKind
@@ -71,6 +74,24 @@ class _Statement:
 
     options: str
     expert: Expert
+
+
+def boxes_of(file: Path, expert: Expert, shape: tuple[int, ...]) -> tuple[Box, ...]:
+    """Read a YOLO file of the labels of a picture (H, W, 3); without one it has no box. Raises ConfigError."""
+    if not file.is_file():
+        return ()
+    labels: dict[float, str] = dict(enumerate(expert.labels))
+    found = []
+    for line in regular.read(file, 1 << 20).decode(errors="replace").splitlines():
+        try:
+            number, x, y, width, height = (float(word) for word in line.split()[:5])
+            label = labels[number]
+        except (ValueError, KeyError) as error:
+            raise ConfigError(f"{file}: '{line:.60}' is not a YOLO box, or has an unknown label") from error
+        sides = shape[1], shape[0]
+        left, top = (x - width / 2) * sides[0], (y - height / 2) * sides[1]
+        found.append((label, (left, top, left + width * sides[0], top + height * sides[1])))
+    return tuple(found)
 
 
 def prove(brought: Brought, kind: Kind, pictures: Sequence[Shown], least_right: float) -> Proof:

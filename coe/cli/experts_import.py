@@ -23,7 +23,7 @@ from coe.board import rules
 from coe.bring import facts, importing, proving
 from coe.bring.facts import Wishes
 from coe.bring.importing import Brought
-from coe.bring.proving import Box, Shown
+from coe.bring.proving import Shown
 from coe.cli import experts_prepare
 from coe.cli.common import Exit, complain, out, point_out
 from coe.cli.experts_options import Described
@@ -343,7 +343,7 @@ def _shown(folder: Path, expert: Expert, bits: int | None, others: Sequence[str]
             continue
         true = None
         if boxes.is_dir() and not one.expert:
-            true = _boxes((boxes / one.path.relative_to(home)).with_suffix(".txt"), expert, image.shape)
+            true = proving.boxes_of((boxes / one.path.relative_to(home)).with_suffix(".txt"), expert, image.shape)
         paths.append(one.path)
         pictures.append(Shown(image, one.label if one.expert else "", true))
     if not pictures and (found or not others):
@@ -364,23 +364,6 @@ def _sheet(paths: Sequence[Path], pictures: Sequence[Shown], said: Sequence[Find
             boxes = [MarkedBox(finding.label, 0, 0, width, height, "")]
         marked.append(MarkedPicture(path, width, height, tuple(boxes)))
     return yolo_folder.draw(MarkedSet(expert.labels, tuple(marked)))
-
-
-def _boxes(file: Path, expert: Expert, shape: tuple[int, ...]) -> tuple[Box, ...]:
-    """Read a file of labels of YOLO; a picture without one has no box. Raises ConfigError."""
-    if not file.is_file():
-        return ()
-    found = []
-    for line in regular.read(file, 1 << 20).decode(errors="replace").splitlines():
-        try:
-            number, x, y, width, height = (float(word) for word in line.split()[:5])
-            label = expert.labels[int(number)]
-        except (ValueError, IndexError) as error:
-            raise ConfigError(f"{file}: '{line:.60}' is not a YOLO box, or has an unknown label") from error
-        sides = shape[1], shape[0]
-        left, top = (x - width / 2) * sides[0], (y - height / 2) * sides[1]
-        found.append((label, (left, top, left + width * sides[0], top + height * sides[1])))
-    return tuple(found)
 
 
 def _prepared(kind: Kind, expert: Expert, bits: int | None, picture: Photograph) -> ExpertInput:

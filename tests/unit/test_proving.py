@@ -199,6 +199,7 @@ def test_boxes_of_yolo_are_read_beside_their_pictures(run, tmp_path):
     (tmp_path / "set" / "labels" / "0.txt").write_text("0 0.5 0.5 0.2 0.2\n")
     options = ("--channels", "rgb", "--normalize", "0..1", "--images", tmp_path / "set")
     assert run(*options).status == 0
-    (tmp_path / "set" / "labels" / "1.txt").write_text("7 0.5 0.5 0.2 0.2\n")
-    said = run(*options)
-    assert (said.status, "1.txt" in said.words) == (2, True)
+    for number in ("7", "-1", "0.5"):  # of two labels
+        (tmp_path / "set" / "labels" / "1.txt").write_text(f"{number} 0.5 0.5 0.2 0.2\n")
+        said = run(*options)
+        assert (said.status, "1.txt" in said.words) == (2, True)
