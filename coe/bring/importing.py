@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -196,7 +196,8 @@ def unwrapped(
         return _as_it_is(state, layers)
     first, *others = found
     if any(not torch.equal(state[f"{first}{name}"], state[f"{other}{name}"]) for other in others for name in needed):
-        raise StoreError(f"{where}: holds {len(found)} networks that fit; choose one with --prefix {_quoted(found)}")
+        prefixes = " or ".join(start.rstrip("./") or "." for start in found)
+        raise StoreError(f"{where}: holds {len(found)} networks that fit; choose one with --prefix {prefixes}")
     used = {f"{start}{name}" for start in found for name in wanted}
     rest = [name for name, value in state.items() if name not in used and value.is_floating_point() and value.dim()]
     outside = [name for name in rest if not name.startswith(first) or (not first and "/" in name)]
@@ -281,7 +282,3 @@ def _plain(value: Any) -> Any:
         return value
     values = [_plain(one) for one in value]
     return values[0] if values and all(one == values[0] for one in values) else values
-
-
-def _quoted(prefixes: Sequence[str]) -> str:
-    return " or ".join(prefix.rstrip("./") or "." for prefix in prefixes)

@@ -32,17 +32,12 @@ def labels(data: Path, *, good_only: bool = False) -> tuple[str, ...]:
 
 def read(path: Path) -> Mapping[str, Any]:
     """Read the YAML of a YOLO data set by the rules of a board file; raises ConfigError."""
-    if path.is_dir() or path.suffix in (".data", ".names", ".txt"):
+    if path.suffix.lower() not in (".yaml", ".yml") or not path.is_file():
         raise ConfigError(
-            f"{path} is {'a folder' if path.is_dir() else 'not a YAML file'}; give the YAML of a YOLO data "
-            "set, as data.yaml; "
-            "for an export without one (YOLO 1.1 of CVAT, Label Studio, LabelImg) write it: `train: FOLDER` of the "
-            "pictures, and `names: [...]`, the lines of obj.names or classes.txt"
+            f"{path} is not the YAML of a YOLO data set, such as data.yaml; for an export without one (YOLO 1.1 of "
+            "CVAT, Label Studio, LabelImg) write it: `train: FOLDER` of the pictures, and `names: [...]`, the lines of "
+            "obj.names or classes.txt"
         )
-    if not path.is_file():
-        raise ConfigError(f"{path}: no such file; give the YAML of a YOLO data set")
-    if path.suffix.lower() in EXTENSIONS:
-        raise ConfigError(f"{path} is a picture; give the YAML of a YOLO data set, or a folder of images")
     entries = strict_yaml.read(path, "data set", "train and names").data
     if not isinstance(entries, dict) or "train" not in entries or "names" not in entries:
         raise ConfigError(f"data set '{path}' needs at least the keys 'train' and 'names'")

@@ -325,11 +325,10 @@ def by_purpose(pictures: Iterable[Photograph]) -> dict[Purpose, list[Photograph]
 
 def learned_among(folder: Path, pictures: Sequence[Photograph]) -> tuple[str, ...]:
     """Return a warning if pictures that are inspected are such that experts learned from; else nothing."""
-    try:
+    split = None
+    with suppress(ConfigError):  # of another program
         split = Split.beside(folder) if folder.is_dir() else None
-    except ConfigError:  # of another program
-        split = None
-    learned = [one.purpose for one in split.added_to(pictures)].count(Purpose.LEARN) if split is not None else 0
+    learned = sum(one.purpose is Purpose.LEARN for one in split.added_to(pictures)) if split is not None else 0
     if split is None or not learned:
         return ()
     return (

@@ -89,37 +89,27 @@ _IN_NAME = re.compile(
 
 
 class PlacementUnits:
-    """The units that one file states. A person may have `asked` for one: then the file must not state another."""
+    """The one unit of a file: `known` is that which a person gave, else the first that the file states."""
 
-    def __init__(self, path: Path, asked: Units | None) -> None:
-        self._path, self._asked = path, asked
-        self._stated: dict[Units, str] = {}
-
-    @property
-    def known(self) -> Units | None:
-        """The unit so far: that asked for, else the first that the file states."""
-        return self._asked or next(iter(self._stated), None)
+    def __init__(self, path: Path, given: Units | None) -> None:
+        self._path, self.known, self._stated = path, given, ""
 
     def state(self, word: str, where: str, number: int) -> None:
-        """Note that the file states a unit; raises ConfigError for another than was asked for, or two."""
+        """Note that the file states a unit; raises ConfigError for another than is known."""
         unit = UNIT_WORDS.get(word.casefold())
         if unit is None:
             raise fault(self._path, [number], f"the file states '{word}' as its unit; export it in mm, um, mil or inch")
-        if self._asked is not None and unit is not self._asked:
-            raise fault(self._path, [number], f"the file states '{word}' as its unit, but {self._asked} was given")
-        if self._stated and unit not in self._stated:
-            before, place = next(iter(self._stated.items()))
-            what = f"the file states '{word}' here and {before} in {place}; export it with one unit"
+        if self.known not in (None, unit):
+            before = f"stated in {self._stated}" if self._stated else "given"
+            what = f"the file states '{word}' as its unit, but {self.known} was {before}; export it with one unit"
             raise fault(self._path, [number], what)
-        self._stated.setdefault(unit, where)
+        self.known, self._stated = unit, self._stated or where
 
     def agreed(self) -> tuple[Units, str]:
         """Return the unit, and the sentence that says where the file states it, "" if it does not; or ConfigError."""
-        for unit, where in self._stated.items():
-            return unit, f"{unit}, as {where} states"
-        if self._asked is None:
+        if self.known is None:
             raise ConfigError(f"{self._path}: the file does not say its unit; choose mm, um, mil or inch (--units)")
-        return self._asked, ""
+        return self.known, f"{self.known}, as {self._stated} states" if self._stated else ""
 
 
 def unit_remarks(lines: Sequence[TextLine]) -> dict[int, str]:
