@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from coe.core import NOTHING, Box, Expert, Finding
 from coe.errors import StoreError
 from coe.store.kinds import ExpertInput
-from coe.store.outputs import in_numpy
 from experts.geometry import to_image
 
 Floats = NDArray[np.float32]
@@ -31,20 +30,14 @@ _MORE = 4
 """How many times as many boxes the next round of suppression takes, if the boxes of the last round were too few."""
 
 
-def softmax(logits: torch.Tensor) -> Floats:
-    """Return the probabilities of each row of logits, (n, labels)."""
-    table = in_numpy(logits)
-    shares = np.exp(table - table.max(axis=1, keepdims=True))
-    return np.asarray(shares / shares.sum(axis=1, keepdims=True), np.float32)
-
-
-def classified(probabilities: torch.Tensor | Floats, expert: Expert) -> list[Finding]:
+def classified(probabilities: torch.Tensor, expert: Expert) -> list[Finding]:
     """Return one finding for each row of `probabilities`, (n, labels) float: the likeliest label.
 
     Among equally likely labels, one of `expert.reject` wins. The margin is the lead over the next label, or 1 if there
     is no other label. Raises StoreError if a probability is not a finite number.
     """
-    table = in_numpy(probabilities) if isinstance(probabilities, torch.Tensor) else probabilities
+    # Numpy holds the interpreter's lock during small operations. Torch gives it up, and waits for it each time.
+    table = probabilities.float().cpu().numpy()
     if not np.isfinite(table).all():
         raise StoreError("its scores are not numbers; the weights are damaged or badly trained")
     order = np.array(_against_first(expert))

@@ -13,7 +13,7 @@ import torch
 from coe.core import FULL, Expert, Finding
 from coe.store import outputs as network_outputs
 from coe.store.kinds import ExpertInput
-from experts.findings import classified, softmax
+from experts.findings import classified
 from experts.geometry import back
 from experts.pair import heat_of
 from experts.patch import AT_LIMIT, UNLIKE, likeness_of
@@ -32,7 +32,7 @@ def near_good(outputs: Mapping[str, torch.Tensor], prepared: Sequence[ExpertInpu
     label, or in doubt, a finding says where. Raises StoreError for outputs that are not finite numbers.
     """
     network_outputs.prove(outputs)
-    found = classified(softmax(outputs["logits"]), expert)
+    found = classified(outputs["logits"].float().softmax(dim=1), expert)
     farthest = torch.maximum(outputs["score"], outputs["unlike"]).float()
     is_far = (farthest > (AT_LIMIT if expert.variant == FULL else _NEARLY)).tolist()
     for place, one in enumerate(prepared):

@@ -18,7 +18,7 @@ from coe.helpers.preprocessing import Preprocessing
 from coe.store.kinds import ExpertInput, Foreign, Image, ModuleKind, Progress, Trained, TrainingPlan
 from experts.augment import Augment
 from experts.backbone import ARCHITECTURES, Architecture
-from experts.findings import classified, softmax
+from experts.findings import classified
 from experts.fitting_state import fitted
 from experts.geometry import fitted_image
 from experts.near_good import near_good
@@ -160,7 +160,7 @@ class ResNet(ModuleKind):
     ) -> list[Finding]:
         """Return the likeliest label and its probability; see `near_good` if the expert knows how good parts look."""
         if isinstance(outputs, torch.Tensor):
-            return classified(softmax(outputs), expert)
+            return classified(outputs.float().softmax(dim=1), expert)
         return near_good(outputs, prepared, expert)
 
     def read(self, path: Path) -> Foreign:

@@ -89,7 +89,7 @@ class Dispatcher:
 
     def _look_ahead(self, now: float) -> None:
         """Begin a load for images that have not come (4a)."""
-        if any(pool.is_moving() for pool in self._residency.pools.values()):
+        if self._residency.is_loading():
             return
         for executor in self._world.executors.values():
             for expert in self._named(self._prefetch.ahead(executor, self._world, now)):
@@ -101,7 +101,7 @@ class Dispatcher:
 
     def _feed(self, executor: Executor, now: float) -> bool:
         """Give an executor its next group (1); return whether a batch began."""
-        if not self._is_shared and not executor.backlog.size:
+        if not executor.backlog.size:
             return False
         is_held_up = is_awaited = False
         for group in self._select.rank(executor, self._world, now):

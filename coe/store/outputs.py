@@ -16,9 +16,6 @@ from numpy.typing import NDArray
 
 from coe.errors import StoreError
 
-_SMALL = 1 << 12
-"""Up to so many numbers a sum takes less time than the interpreter's lock."""
-
 
 def leaves(outputs: Any) -> Iterator[torch.Tensor | NDArray[Any]]:
     """Yield all tensors and arrays of a kind's outputs, however they are nested; those of a dict by its sorted keys.
@@ -55,22 +52,8 @@ def unhidden(values: torch.Tensor) -> torch.Tensor:
     return values + 0 * values
 
 
-def in_numpy(values: torch.Tensor) -> NDArray[np.float32]:
-    """Return a network's numbers as an array of float32, which may share their memory.
-
-    Small steps belong to numpy, which holds the interpreter's lock meanwhile. Torch gives it up in each call, and waits
-    for it again: between busy threads that takes twenty times as long as the step.
-    """
-    if values.dtype is not torch.float32 or values.device.type != "cpu":
-        values = values.float().cpu()
-    numbers: NDArray[np.float32] = values.detach().numpy() if values.requires_grad else values.numpy()
-    return numbers
-
-
 def _is_finite(values: torch.Tensor | NDArray[Any]) -> bool:
     """Tell whether all numbers are finite. A sum shows it without a copy, unless it is too large itself."""
-    if isinstance(values, torch.Tensor) and values.dtype is torch.float32 and values.numel() <= _SMALL:
-        values = in_numpy(values)
     if isinstance(values, torch.Tensor):
         if not (values.is_floating_point() or values.is_complex()):
             return True

@@ -334,6 +334,8 @@ class Gain(Prefetch):
         self._foreseen = Ranking()
 
     def rank(self, executor: Executor, world: World, now: float) -> Iterator[str]:
+        if not self._backlog.size:
+            return
         if self._changed:
             self._catch_up()
         if self._devices.loads_s:
