@@ -56,7 +56,7 @@ class Import(Described):
     """Import weights from another program into the store. Code in a .pt or .pth file never runs.
 
     State how the network sees pictures, unless the file does. With --images the command shows how many pictures the
-    expert judges as labelled. Exit status 1 if a file or a picture failed.
+    expert judges as labelled. Exit status 1 if a file or a picture failed, or fewer than --right are right.
 
     Example: coe-experts import line7/joints best.pt --kind yolov5m --input 640 --images labelled/
     """
@@ -210,7 +210,9 @@ class Import(Described):
         said = answers.ask(self.shelf, expert, kind, pictures, partial(_prepared, kind, expert, self._bits))
         judged = evaluation.by_labels(expert, said)
         tell(judged, complain, out.print)
-        return Exit.NOT_GOOD if judged.failed else Exit.OK
+        right = sum(one.is_as_labelled for one in judged.judged)
+        is_right = self.force or right >= self.right * len(judged.judged)
+        return Exit.OK if is_right and not judged.failed else Exit.NOT_GOOD
 
     def _folder(self, folder: Path) -> Exit:
         """Import each file of weights in a folder as an expert of a board, and draft the board's file.

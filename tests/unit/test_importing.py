@@ -61,6 +61,34 @@ def test_labelled_pictures_are_judged_at_once(run, tmp_path):
     assert (said.status, str(tmp_path / "labelled" / "L1") in said.words) == (2, True)
 
 
+OWN = """
+from dataclasses import replace
+from coe.store import kinds
+
+narrow = kinds.resolve("narrow")
+
+
+class Own(type(narrow)):
+    preprocessing = None
+
+    def preprocess(self, image, expert):
+        return super().preprocess(image, replace(expert, preprocessing=narrow.preprocessing))
+"""
+
+
+def test_a_kind_that_states_nothing_must_be_right_all_the_same(run, tmp_path, monkeypatch):
+    (tmp_path / "own.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    save_file(state(), tmp_path / "x.safetensors")
+    for label in ("ok", "bad"):
+        picture(tmp_path / "labelled" / label / "a.png", 100)
+    options = ("--kind", "own:Own", "--allow-kind", "own", "--input", "32", "--labels", "ok,bad", "--no-prepare")
+    line = ("import", "b/x", tmp_path / "x.safetensors", *options, "--images", tmp_path / "labelled")
+    said = run(*line)
+    assert (said.status, "x: 1 of 2 as labelled" in said.out) == (1, True), said.err
+    assert run(*line, "--right", "0.5").status == 0
+
+
 def test_without_pictures_it_says_that_nothing_was_checked(run, tmp_path):
     lamp(tmp_path / "lamp.onnx")
     said = run("import", "b/lamp", tmp_path / "lamp.onnx", *LAMP)
