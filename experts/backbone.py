@@ -202,8 +202,8 @@ def load_backbone(module: torch.nn.Module, kind: BackboneKind, expert: Expert, i
     """
     if init is None:
         raise ConfigError(
-            f"expert '{expert.id}': kind '{kind.name}' sees with the layers of a pretrained {kind.backbone}, and "
-            "was given none; name one with --init, or bring it into the store with `coe-experts backbone add`"
+            f"expert '{expert.id}': kind '{kind.name}' uses the layers of a pretrained {kind.backbone}, but has "
+            "none; name one with --init, or add it to the store with `coe-experts backbone add`"
         )
     try:
         tensors = load_file(init)

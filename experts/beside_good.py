@@ -39,7 +39,7 @@ BATCH = 16
 LEAST_INPUT = 32
 _LOOKED_AT = 256
 """So many good pictures, and as many bad ones, tell which good ones look bad."""
-_NONE = "it keeps no distances to its good parts, so an untaught defect may be OK"
+_NONE = "it measures no distance to good parts, so an untaught defect may be OK"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +131,7 @@ def learned_parts(network: PatchNetwork, rows: Rows, least: int) -> LearnedLook:
     places = exam.evenly(list(np.flatnonzero(rows.good)), patch_train.MOST)
     numbers = rows.groups[places]
     if (different := len(np.unique(numbers))) < least:
-        raise TooFewPictures(
-            f"{different} different good parts are too few to compare with (copies count once); give {least}"
-        )
+        raise TooFewPictures(f"{different} different good parts are too few (copies count once); give {least}")
     names, whole = [rows.names[place] for place in places], torch.from_numpy(rows.whole[places])
     parts = Parts(names, rows.images[places], rows.seen[places].float(), whole, torch.from_numpy(numbers), None)
     judge = LeftOut(parts, ROWS)
@@ -222,7 +220,7 @@ def add_parts(
     stays without.
     """
     if expert.input_size < LEAST_INPUT or expert.input_size % CELL:
-        why = f"its input of {expert.input_size} pixels is no multiple of {CELL} from {LEAST_INPUT} on"
+        why = f"its input of {expert.input_size} pixels is not a multiple of {CELL}, at least {LEAST_INPUT}"
         return {}, None, [f"{_NONE}: {why}"]
     turns = TURNS if plan.turned else 1
     rows = _sample(kind, module, expert, pictures, (patch_train.MOST // turns, 0), turns)

@@ -130,7 +130,10 @@ def _walked(content: Any, prefix: str, seen: set[int]) -> Iterator[tuple[str, An
     seen.add(id(content))
     named = {name: value for name, value in content.items() if isinstance(name, str)}
     if any("_packed_params" in name for name in named):
-        raise StoreError("its network is quantised; save it as it was before, in fp32: other precisions are made here")
+        raise StoreError(
+            "its network is quantised; save the network before quantisation, in fp32: `coe-experts prepare` "
+            "makes other precisions"
+        )
     yield prefix, {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
     for name, value in named.items():
         yield from _walked(value, f"{prefix}{name}{LEVEL}", seen)

@@ -134,7 +134,7 @@ def freeze(module: torch.nn.Module, plan: TrainingPlan) -> list[torch.nn.Module]
     if not plan.freeze:
         return []
     if plan.init is None:
-        raise ConfigError("frozen layers need weights to start from; give the plan an init as well")
+        raise ConfigError("frozen layers need weights to start from; give an init as well")
     parameters = dict(module.named_parameters())
     for prefix in plan.freeze:
         if not any(name.startswith(prefix) for name in parameters):

@@ -92,14 +92,17 @@ def _finding(codes: Sequence[Code], image: ExpertInput, expert: Expert) -> Findi
     reading = expert.reads or Reading()
     sure = [code.text for code in codes if code.is_believed(reading)]
     meant = [text for text in dict.fromkeys(sure) if reading.allows(text)] or list(dict.fromkeys(sure))
-    doubt, small = "", f"; its window was made {1 / image.scale:.1f} times smaller: give a larger `input`, or a window"
+    doubt, small = (
+        "",
+        f"; its window was scaled down {1 / image.scale:.1f} times: give a larger `input`, or a smaller window",
+    )
     if not codes:
         doubt = f"no code is read{small if image.scale < 1 else ''}"
     elif not sure:
-        doubt = f"a code is seen, perhaps '{codes[0].text:.60}', and not read surely"
+        doubt = f"a code was found, perhaps '{codes[0].text:.60}', but not read reliably"
     elif len(meant) > 1:
         few = list_few((f"'{text:.60}'" for text in meant), 3)
-        doubt = f"{len(meant)} codes are read that differ: {few}"
+        doubt = f"{len(meant)} different codes were read: {few}"
     text = meant[0] if meant else ""
     return judged(expert, text, 1.0 if text and not doubt else 0.0, 1.0, doubt)
 

@@ -141,8 +141,7 @@ def _refuse_nonsense(scores: Floats) -> None:
         raise StoreError("its scores are not numbers; the weights are damaged or badly trained")
     if least < -_ROUNDING or greatest > 1 + _ROUNDING:
         raise StoreError(
-            f"its scores go from {least:g} to {greatest:g}, not from 0 to 1; "
-            "export the model with the sigmoid that makes them so"
+            f"its scores go from {least:g} to {greatest:g}, not from 0 to 1; export the model with its final sigmoid"
         )
 
 

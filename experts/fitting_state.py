@@ -10,7 +10,7 @@ from coe.store.blob_format import optional_of
 from coe.store.kinds import ModuleKind
 from coe.store.skeletons import bare_skeleton
 
-_ANOTHER_WAY = "is it of another kind? Any network can be exported as ONNX and imported with --kind onnx"
+_ANOTHER_WAY = "is it another kind? Any network can be exported as ONNX and imported with --kind onnx"
 
 
 def _counts(name: str) -> bool:
@@ -21,14 +21,14 @@ def _way_out(given: torch.Tensor, wanted: torch.Tensor, labels: int) -> str:
     """Say what to do about a tensor of another shape: of the last layer, of the first, or of one between them."""
     if given.shape[1:] == wanted.shape[1:] and len(wanted) == labels:
         if len(given) == 1:
-            return "one output tells two labels apart; export it as ONNX and import that with --activation sigmoid"
+            return "it has one output for two labels; export it as ONNX and import that with --activation sigmoid"
         return f"it has {len(given)} outputs; give as many labels, in their order"
     if given.dim() == wanted.dim() == 4 and wanted.shape[1] == 3 != given.shape[1]:
         if given.shape[1] == 1:
             return "it takes grey, one channel; export it as ONNX, and import that with --kind onnx"
         return (
-            f"it takes {given.shape[1]} channels; export it as ONNX behind a layer that makes them of red, green and "
-            "blue, and import that with --kind onnx"
+            f"it takes {given.shape[1]} channels; export it as ONNX with a first layer that computes them from red, "
+            "green and blue, and import that with --kind onnx"
         )
     return _ANOTHER_WAY
 

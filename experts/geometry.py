@@ -82,7 +82,7 @@ def _cut(image: Image, size: int, seen: Preprocessing) -> ExpertInput:
     new_height, new_width = (seen.shortest_edge,) * 2 if seen.shortest_edge else (rows, columns)
     if seen.resize == "center-crop":
         if max(height, width) > MOST_ASPECT * min(height, width):
-            raise ImageError(f"is {width} x {height} pixels: too long for an expert that sees the middle alone")
+            raise ImageError(f"is {width} x {height} pixels: too elongated for an expert that sees only the middle")
         if new_height * width >= new_width * height:
             new_width = new_height * width // height
         else:

@@ -55,7 +55,7 @@ class GoldenKind(PairKind):
         if (why := super().unlike(pair, reference, expert)) or own is None or pair.stack is None:
             return why
         if (largest := self.largest(pair.stack, expert)) > max(own.largest, self.levels):
-            return f"it differs by {largest:.0f} of 255 grey levels, and good parts by {own.largest:.0f} at most"
+            return f"it differs by {largest:.0f} of 255 grey levels, good parts by at most {own.largest:.0f}"
         return ""
 
     def _filled(self, mosaic: Image, pair: Compared, stack: Image, size: tuple[int, int], room: int) -> PairInput:
@@ -63,7 +63,7 @@ class GoldenKind(PairKind):
         found = covering(regions(differences(stack) > self.levels))
         doubt = ""
         if len(found) > room:
-            doubt = f"it differs from its reference at {len(found)} places, and {room} of them could be judged"
+            doubt = f"it differs from its reference at {len(found)} places, but only {room} of them could be judged"
         judged = tuple(found[:room])
         columns = mosaic.shape[2] // CELL
         for place, crop in enumerate(crops(stack, judged)):

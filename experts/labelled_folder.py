@@ -75,7 +75,9 @@ def _parts(expert: Expert, plan: TrainingPlan) -> dict[Purpose, dict[str, list[P
     }
     few = [label for label, paths in given[Purpose.LEARN].items() if len(paths) < 2]
     if few and len(given) == 1:
-        raise TooFewPictures(f"expert '{expert.id}' has one image of '{few[0]}'; training needs two, one to hold out")
+        raise TooFewPictures(
+            f"expert '{expert.id}' has one image of '{few[0]}'; give two, one to train with and one to hold out"
+        )
     return divided(given, plan.held_out, plan.seed)
 
 
@@ -134,7 +136,7 @@ def shown_parts(expert: Expert, plan: TrainingPlan) -> list[Photograph]:
     if not plan.data.is_dir():
         raise ConfigError(f"{plan.data}: give a folder with images of good parts")
     if letters(name := plan.data.resolve().name) in {letters(label) for label in (*expert.labels, *expert.reject)}:
-        raise ConfigError(f"{plan.data}: '{name}' is a label against a part; give a folder with good parts alone")
+        raise ConfigError(f"{plan.data}: '{name}' is a label of bad parts; give a folder with good parts only")
     order = list(plan.references) or [""]
     found = [replace(one, component=one.component or order[0]) for one in _rows(expert, plan, good_only=True)]
     return sorted(found, key=lambda one: (order.index(one.component) if one.component in order else 0, one.path))

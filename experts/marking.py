@@ -108,7 +108,7 @@ class Marking(ModuleKind):
         Raises StoreError for those of a variant that was prepared when a line showed its window alone.
         """
         if outputs.shape[1] != 2 * WAYS.get(expert.input_size, 1):
-            raise StoreError(f"{expert.weights} reads windows alone; prepare it again (coe-experts prepare --force)")
+            raise StoreError(f"{expert.weights} reads only windows; prepare it again (coe-experts prepare --force)")
         return [_finding([text_of(line) for line in lines], expert) for lines in outputs.float().cpu().numpy()]
 
     def misfit(self, expert: Expert) -> str:
@@ -118,11 +118,11 @@ class Marking(ModuleKind):
             return fault
         reading = expert.reads or Reading()
         if reading.allowed is None:
-            return "kind 'marking' compares a text; write what may stand there under `reads`, as `allowed: [\"103\"]`"
+            return "kind 'marking' compares text; write the allowed texts under `reads`, e.g. `allowed: [\"103\"]`"
         if nothing := [pattern for pattern in reading.allowed if not pattern.strip("*?")]:
-            return f"'{nothing[0]}' allows any text, so nothing would be inspected; write what may stand there"
+            return f"'{nothing[0]}' allows any text, so nothing would be inspected; write the allowed texts"
         if strange := sorted(reading.letters() - set(CHARACTERS)):
-            return f"kind 'marking' reads ASCII alone, and `allowed` has '{strange[0]}'; write ? in its place"
+            return f"kind 'marking' reads only ASCII, but `allowed` has '{strange[0]}'; write ? in its place"
         return ""
 
     def read(self, path: Path) -> Foreign:
@@ -161,13 +161,13 @@ def _finding(lines: Sequence[ReadText], expert: Expert) -> Finding:
     if not best.text:
         doubt = "nothing is read in its window"
     elif best.confidence < _LEAST:
-        doubt = f"it reads '{best.text}', and is not sure of each character"
+        doubt = f"it reads '{best.text}', but not every character reliably"
     elif not reading.allows(best.text):
         other = next((way.text for way in ways if way.confidence >= _LEAST and reading.allows(way.text)), None)
         if other is not None:
             doubt = f"it reads '{best.text}' one way up and '{other}' another"
     elif _goes_on(best, beside) and not reading.allows(beside.text):
-        doubt = f"it reads '{best.text}', and with what is beside its window '{beside.text}'"
+        doubt = f"it reads '{best.text}', but '{beside.text}' with the surroundings of its window"
     margin = 0.0 if doubt else min(best.margin, best.confidence / _LEAST - 1)
     return judged(expert, best.text, best.confidence, margin, doubt)
 

@@ -102,4 +102,4 @@ def _prove(path: Path, model: bytes, network: MarkingNetwork, rows: list[int]) -
     with torch.inference_mode():
         computed = network(torch.from_numpy(lines)).softmax(2).numpy()
     if computed.shape != of_these.shape or not np.abs(computed - of_these).max() < _NEAR:
-        raise StoreError(f"{path}: is not {_WHAT}: it has the same tensors, and computes otherwise")
+        raise StoreError(f"{path}: is not {_WHAT}: it has the same tensors, but gives other results")

@@ -89,7 +89,7 @@ class Onnx(FileKind):
 
         session = self.open(path, expert, 1)
         if not session.is_one_table:
-            raise NoInt8("it takes grey or oblong pictures, or its table is made of several outputs")
+            raise NoInt8("it takes grey or non-square pictures, or its table consists of several outputs")
         size, seen = expert.input_size, (session.mean, session.deviation)
         rows = session.run(onnx_outputs.pictures(size)[:1]) if session.gives_rows else np.zeros((1, 0))
         return taking_pixels(path, session.means.name, seen, size, session.entry.order, columns=rows.shape[1])
@@ -203,8 +203,9 @@ def _refusal(path: Path, reason: str, version: str) -> str:
         return "holds weights without a network for onnxruntime; give the --kind of their network, or export it as ONNX"
     if re.search("opset|IR version", reason):
         return (
-            f"the model is in a newer form than onnxruntime {version} knows ({reason[-300:]}); export it with an older "
-            "opset, as `torch.onnx.export(..., opset_version=17)` or `yolo export ... opset=17`, or update onnxruntime"
+            f"the model is newer than onnxruntime {version} supports ({reason[-300:]}); export it with an older "
+            "opset, e.g. `torch.onnx.export(..., opset_version=17)` or `yolo export ... opset=17`, or "
+            "update onnxruntime"
         )
     return (
         f"not an ONNX model that can be run with the weights in this one file ({reason}); if another program made it, "

@@ -107,14 +107,17 @@ def _misfit(path: Path, kind: str, shape: Sequence[Any], inputs: int) -> StoreEr
     sizes = [size if isinstance(size, int) else None for size in shape]
     way = "export it for pictures"
     if inputs != 1:
-        way = f"it has {inputs} inputs; export it with the picture as its only one, the others as constants"
+        way = f"it has {inputs} inputs; export it with the picture as its only input, the others as constants"
     elif kind not in NUMBERS:
         way = "export it with an input of float32, float16 or uint8"
     elif len(sizes) == 4:
         _, channels, height, width = (sizes[_places(shape).index(axis)] for axis in range(4))
         way = "export it with a batch of 1, or of any size (dynamic)"
         if channels not in (1, 3, None):
-            way = f"it takes {channels} channels; export it with a first layer that makes them of red, green and blue"
+            way = (
+                f"it takes {channels} channels; export it with a first layer that computes them from red, green "
+                "and blue"
+            )
         elif height != width:
             way = "export it with both sides fixed, or both open, and with opset 17"
     needed = "(n, 3, height, width) or (n, height, width, 3) with n open or 1"

@@ -79,7 +79,7 @@ def decide(
     if tables and not each:
         raise StoreError(
             f"it returns {_shapes(tables)} for {PICTURES} pictures, not one row or table for each; export it without "
-            "what chooses boxes (NMS) and in the layout (n, labels), or (n, ..., N) of boxes"
+            "NMS, in the layout (n, labels), or (n, ..., N) of boxes"
         )
     fitting: dict[str, list[Layout]] = {}
     for name, table in each.items():
@@ -101,11 +101,11 @@ def decide(
         raise Unsaid({"layout": f"a table {values.shape} of {count} labels may be {names}"})
     if name.startswith(UNNUMBERED) and not said.layout and "background" not in expert.labels[0].lower():
         raise StoreError(
-            "its boxes, scores and labels come apart, as torchvision's do, whose first label is the background: give "
-            "it first (--labels background,...), or say --layout end2end if there is none"
+            "its boxes, scores and labels are separate, as in torchvision, whose first label is the background: give "
+            "it first (--labels background,...), or give --layout end2end if there is none"
         )
     if not np.isfinite(values).all():
-        raise StoreError("its numbers are not finite")
+        raise StoreError("its values are not finite; export it again")
     asked = said.model_copy(update={"name": name, "layout": layout})
     if layout == "scores":
         return _scores(values, asked, expert, gives_logits=gives_logits)
@@ -233,14 +233,16 @@ def _scores(values: NDArray[Any], asked: Outputs, expert: Expert, *, gives_logit
     """Return what a classifier's numbers (n, labels) are: rows that sum to 1 are probabilities, others are asked."""
     columns, activation = values.shape[1], asked.activation
     if len(expert.labels) == 1:
-        raise StoreError("its one number tells nothing apart; give two labels, that of the low numbers first")
+        raise StoreError("its single output needs two labels; give both, that of low values first")
     if activation == "softmax" and columns == 1:
-        raise StoreError("its one output gets no softmax; say --activation sigmoid for a logit, none for a probability")
+        raise StoreError(
+            "its single output cannot have a softmax; give --activation sigmoid for a logit, none for a probability"
+        )
     answer = float(values.flat[0])
     # Eight bits may make the answers to several pictures equal, but not those of several labels.
     if not np.ptp(values) and (columns > 1 or _SURE < answer < 1 - _SURE):
         raise StoreError(
-            f"it answers {answer:.3g} whatever it sees; was its softmax taken over the pictures of a batch (dim=0), or "
+            f"it gives {answer:.3g} for every picture; was its softmax taken over the pictures of a batch (dim=0), or "
             "a constant exported? Export it again"
         )
     if activation is None and columns > 1 and look_like_probabilities(values):
@@ -250,7 +252,7 @@ def _scores(values: NDArray[Any], asked: Outputs, expert: Expert, *, gives_logit
     if activation is None:
         raise Unsaid({"activation": f"the scores go from {_span(values)}, not summing to 1"})
     if activation == "none" and not _are_shares(values):
-        raise StoreError(f"its scores go from {_span(values)}: they are no probabilities")
+        raise StoreError(f"its scores go from {_span(values)}: they are not probabilities")
     return asked.model_copy(update={"activation": activation})
 
 
@@ -275,8 +277,8 @@ def _grid(values: NDArray[Any], asked: Outputs, count: int) -> Outputs:
     levels = np.unique(values)
     if len(levels) >= _LEVELS and (step := float(np.diff(levels).min())) > _WIDEST_STEP:
         raise StoreError(
-            f"its boxes and scores share a step of {step:.3g} in 8 bits, and scores lie from 0 to 1: nothing would be "
-            "found; quantise it without its last Concat (`nodes_to_exclude`), or give it in floats"
+            f"its boxes and scores share a step of {step:.3g} in 8 bits, too coarse for scores from 0 to 1: nothing "
+            "would be found; quantise it without its last Concat (`nodes_to_exclude`), or give it in floats"
         )
     filled = boxes.transpose(0, 2, 1)[boxes.any(axis=1)]
     if not filled.size:
@@ -285,7 +287,7 @@ def _grid(values: NDArray[Any], asked: Outputs, count: int) -> Outputs:
     if not are_corners and _mostly(filled[:, 2:] < 0):
         raise StoreError("its boxes have sizes below 0")
     if are_corners and float((filled[:, 2:] >= filled[:, :2]).mean()) < _NEARLY_ALL:
-        raise StoreError("its boxes do not have two corners in order")
+        raise StoreError("its boxes do not have their two corners in order")
     shares = bool(np.quantile(np.abs(filled), _NEARLY_ALL) <= 2 * _RELATIVE)
     is_known = len(np.unique(filled, axis=0)) >= _SOME
     least = 0 if are_corners else filled[:, 2:].min()
@@ -356,7 +358,7 @@ def answered(path: Path, ask: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     except Exception as error:  # onnxruntime's classes of errors have no other common parent
         ask(alone=True)
         raise StoreError(
-            f"{path}: its batch is open, and it runs one picture at a time alone ({first_line(error):.200}); export it "
+            f"{path}: its batch is open, but it runs only one picture at a time ({first_line(error):.200}); export it "
             "with a batch of 1, or give it one: `python -m onnxruntime.tools.make_dynamic_shape_fixed --input_name "
             "NAME --input_shape 1,3,HEIGHT,WIDTH OLD NEW`"
         ) from error
@@ -365,15 +367,15 @@ def answered(path: Path, ask: Callable[..., dict[str, Any]]) -> dict[str, Any]:
 def check_steady(path: Path, once: NDArray[Any], again: NDArray[Any], alone: NDArray[Any] | None) -> None:
     """Raise StoreError for answers to the same pictures that differ when they are asked again, or each `alone`."""
     if once.shape != again.shape or not np.array_equal(once, again, equal_nan=True):
-        fault, cause, way = "it answers otherwise each time for the same picture", "its dropout", ""
+        fault, cause, way = "it gives different results for the same picture", "its dropout", ""
     elif alone is not None and (
         once.shape != alone.shape
         or np.abs(np.subtract(once, alone, dtype=np.float64)).max() > _BESIDE * (np.ptp(once) or 1.0)
     ):
-        fault, cause = "what it says of a picture depends on the pictures beside it", "its batch norms"
+        fault, cause = "its result for a picture depends on the other pictures of the batch", "its batch norms"
         way = ", or with a batch of 1"
     else:
         return
     raise StoreError(
-        f"{path}: {fault}; was it exported as for training, with {cause}? Export it after `model.eval()`{way}"
+        f"{path}: {fault}; was it exported in training mode, with {cause}? Export it after `model.eval()`{way}"
     )

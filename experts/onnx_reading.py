@@ -70,7 +70,7 @@ def read(path: Path, metadata: Mapping[str, str], entry: Entry, columns: int, *,
         seen["sides"] = entry.sides
     if entry.is_grey:
         seen["channels"] = "rgb"
-        remarks = ("its one channel, grey, is made of red, green and blue (0.299, 0.587, 0.114)", *remarks)
+        remarks = ("its single channel, grey, is computed from red, green and blue (0.299, 0.587, 0.114)", *remarks)
     if entry.kind == "tensor(uint8)":
         seen["mean"], seen["std"] = NORMALIZATIONS["0..255"]
     unsaid = {name: why for name, why in found.unsaid.items() if name not in seen}
@@ -87,9 +87,7 @@ def check_portable(path: Path) -> None:
         is_saved = regular.read_at(file, 8, 0)[4:] == b"ORTM"
     domains = () if is_saved else (node.domain for node in onnx.load_model(path, load_external_data=False).graph.node)
     if is_saved or "com.microsoft.nchwc" in domains:
-        raise StoreError(
-            f"{path}: onnxruntime saved it for the processor on which it ran; give the ONNX model that it was made of"
-        )
+        raise StoreError(f"{path}: onnxruntime saved it optimised for one processor; give the original ONNX model")
 
 
 # Weights in other files
@@ -130,7 +128,7 @@ def _check_sizes(path: Path, places: Sequence[Any]) -> None:
     """Raise StoreError if a file is missing, or for more weights than one file of ONNX holds: they come into memory."""
     files = [(place.length, path.parent / place.location) for place in places]
     if lacking := next((file for _, file in files if not file.is_file()), None):
-        raise StoreError(f"{path}: there is no file {lacking}; copy what the exporter wrote into one folder, whole")
+        raise StoreError(f"{path}: there is no file {lacking}; copy all files of the exporter into one folder")
     claimed = sum(file.stat().st_size if length is None else length for length, file in files)
     if claimed + path.stat().st_size > MOST_BYTES:
         raise StoreError(

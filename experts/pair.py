@@ -94,7 +94,8 @@ class PairKind(ModuleKind, Comparing):
             return "it is unknown how good parts differ from its reference; train its expert with two or more"
         if 1 - fit > own.misfit:
             return (
-                f"it is unlike every good part: it fits its reference by {fit:.3f}, good parts by {1 - own.misfit:.3f}"
+                f"it is unlike every good part: its correlation with the reference is {fit:.3f}, that of "
+                f"good parts at least {1 - own.misfit:.3f}"
             )
         return ""
 

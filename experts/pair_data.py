@@ -84,7 +84,9 @@ def inverse(expert: Expert, source: Path) -> tuple[int, ...] | None:
 def _files(image: Path, source: Path) -> PairFiles:
     parts = list(image.parts)
     if "images" not in parts[:-1]:
-        raise ConfigError(f"data set '{source}': '{image}' does not lie in a folder `images`, beside `references`")
+        raise ConfigError(
+            f"data set '{source}': '{image}' is not in a folder `images` beside `references`; move it there"
+        )
     place = len(parts) - 2 - parts[-2::-1].index("images")
 
     def beside(folder: str, suffix: str) -> Path:
@@ -149,7 +151,7 @@ def _rows(path: Path, labels: int) -> Numbers:
         if len(row) != 5 or not all(0 <= share <= 1 for share in row[1:]) or row[0] not in range(labels):
             raise ConfigError(
                 f"{path}:{number}: not a box; write a class from 0 to {labels - 1}, then centre x, centre y, width and "
-                "height as shares of the picture"
+                "height as fractions of the picture"
             )
         rows.append(row)
     return np.array(rows, np.float64).reshape(-1, 5)

@@ -113,7 +113,7 @@ def calibrate(kind: PairKind, expert: Expert, plan: TrainingPlan, progress: Prog
     differ too much from their references.
     """
     if plan.false_calls is not None:
-        why = "this kind sets its limits by its good parts"
+        why = "this kind sets its limits from its good parts"
         raise ConfigError(f"expert '{expert.id}': {why}; leave the rate of false calls out")
     if plan.init is not None:
         raise ConfigError(f"expert '{expert.id}': this kind starts from no other expert; leave --init and --body out")
@@ -236,14 +236,14 @@ def _taught(
     if untaught := [id for id, own in limits.items() if not own.pictures]:
         yield (
             f"no good part shows how parts differ from {list_few(untaught)}: their pictures go to REVIEW; give two "
-            "good parts of each, and better ten"
+            "good parts of each, better ten"
         )
     if by_package := [id for id, own in limits.items() if own.pictures and not counts[id]]:
         yield f"no good part of {list_few(by_package)}: the limits are those of parts of the same size; give good parts"
     if few := [f"{id or 'pairs'} ({counts[id]})" for id in limits if 0 < counts[id] < _FEW]:
         yield (
-            f"few good parts of {list_few(few)}: their limits lean on how other parts differ, and a bad part among "
-            f"them may hide defects; give {_FEW} of each, and better ten"
+            f"few good parts of {list_few(few)}: their limits depend on other parts, and a bad part among them may "
+            f"hide defects; give {_FEW} of each, better ten"
         )
 
 

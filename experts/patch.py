@@ -26,7 +26,7 @@ from experts.pair import PairInput, compared, heat_of, in_picture, letterboxed
 from experts.patch_network import CELL, NEVER, SHOWN, SIDE, PatchNetwork, seen_and_whole, window
 
 LEAST_INPUT = 64
-UNLIKE = "it looks unlike every good part that was learned from"
+UNLIKE = "it looks unlike every good training part"
 AT_LIMIT = 0.5
 """The score of a picture, or of one as a whole, that deviates as much as good parts may."""
 _HEAT_FROM = 0.1
@@ -121,7 +121,7 @@ class Patch(BackboneKind, Comparing):
         centre = foreign.state.get("centre", torch.full((2,), NEVER)).flatten()
         if bool((centre[::2] != NEVER).any()):
             raise StoreError(
-                f"{path}: it learned in the frame of a reference, which is not in this file; bring it with "
+                f"{path}: it was trained with a reference, which is not in this file; transfer it with "
                 "`coe-experts bundle` and `install`, or train it again with --board"
             )
         return replace(foreign, looks=max(1, len(centre) // 2))

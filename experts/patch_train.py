@@ -54,7 +54,7 @@ _UNLIKE_ALIGNED = 0.01
 """Of aligned good parts so many may be in doubt as wholes: each place says what is missing there."""
 _SMALL = 0.06
 """A part that fills less of its pictures than this share is small."""
-_TWO_WAYS = "name a reference of each (`reference: [A, B]`): one limit for both may let defects of one pass"
+_TWO_WAYS = "name a reference for each (`reference: [A, B]`): with one limit for both, defects of one may pass"
 _OWN_LIMIT = "each has a limit of its own"
 _WHITE = 128
 """Pictures of which a hundredth is not as bright are made so before it is told where their parts are."""
@@ -73,7 +73,7 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
     Raises ConfigError without a backbone, for frozen parts, for too few good parts, and if most do not fit.
     """
     if plan.freeze:
-        raise ConfigError(f"expert '{expert.id}': nothing but the bank of this kind learns; leave 'freeze' out")
+        raise ConfigError(f"expert '{expert.id}': this kind has no layers to freeze; leave 'freeze' out")
     with computing(plan.threads), torch.no_grad():
         network = bare_skeleton(kind, expert)
         assert isinstance(network, PatchNetwork)
@@ -133,7 +133,7 @@ def _reference_of(expert: Expert, plan: TrainingPlan) -> Reference:
     first, *others = plan.references.values()
     if any(other is not first for other in others):
         raise ConfigError(
-            f"expert '{expert.id}' learns in the frame of one reference, and its components have several "
+            f"expert '{expert.id}' learns in the frame of one reference, but its components have several "
             f"({', '.join(plan.references)}); write the same `reference: NAME` in each of them"
         )
     return first
@@ -197,7 +197,9 @@ def _pictures(
     shown = labelled_folder.shown_parts(expert, plan)
     paths = [one.path for one in shown if one.good]
     if len(paths) > MOST:
-        remarks.append(f"learned from {MOST} of {len(paths)} pictures, taken evenly: a bank has no room for more")
+        remarks.append(
+            f"learned from {MOST} of {len(paths)} pictures, evenly spaced: the memory of patches holds no more"
+        )
         paths = exam.evenly(paths, MOST)
     for path in paths:
         name = path.relative_to(plan.data).as_posix() if path.is_relative_to(plan.data) else path.name
@@ -215,7 +217,7 @@ def _pictures(
             of = f" that fit '{id}' best" if len(groups) > 1 else ""
             raise TooFewPictures(
                 f"{plan.data}: {len(group.good)} pictures of good parts{of}{same} are too few; give at least {FEW}, of "
-                f"as many parts, and better {ADVISED}"
+                f"as many parts, better {ADVISED}"
             )
     for path in exam.evenly(sorted(one.path for one in shown if not one.good), MOST):
         # Bad pictures say which good ones look bad; nothing else is learned from them.
@@ -296,7 +298,7 @@ def _looks(kind: BackboneKind, network: PatchNetwork, plan: TrainingPlan, refere
     if numbers is not None:
         parts = replace(parts, numbers=torch.from_numpy(numbers))
     # A whole series may look unlike the others and be left out, so series are told first.
-    remarks = series.remarks(numbers, "a limit from so few parts calls others that are good")
+    remarks = series.remarks(numbers, "a limit from so few parts causes false calls")
     bad = see(kind, network, torch.from_numpy(np.stack(group.bad)))[1].double().numpy() if group.bad else None
     odd, named = suspect(parts.names, parts.whole.double().numpy(), bad)
     remarks += named

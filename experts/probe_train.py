@@ -31,7 +31,7 @@ from experts.taken import TakenPictures
 from experts.trainers import computing
 
 _FEW = 10
-_OF_FEW = "none is judged by its like, so the figures are of so few parts"
+_OF_FEW = "no similar part judges it, so the figures come from few parts"
 
 
 def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
@@ -168,8 +168,8 @@ def _refuse_same(taken: TakenPictures, expert: Expert) -> None:
         for other, theirs in of_label.items():
             if label != other and digests <= theirs:
                 raise ConfigError(
-                    f"expert '{expert.id}': all pictures of '{label}' stand under '{other}' as well, so nothing tells "
-                    "the two apart; remove them from the folder in which they are wrong"
+                    f"expert '{expert.id}': all pictures of '{label}' are also in '{other}', so the two cannot be "
+                    "distinguished; remove them from the wrong folder"
                 )
 
 
@@ -179,8 +179,9 @@ def _refuse_alike(taken: TakenPictures, expert: Expert) -> None:
     given = {label: [p.digests.pixels for p in learned if p.label == label] for label in expert.labels}
     if alike := [f"'{label}' ({len(digests)})" for label, digests in given.items() if len(set(digests)) == 1]:
         raise ConfigError(
-            f"expert '{expert.id}': all pictures of {' and '.join(alike)} are the same one; give different ones, of as "
-            "many parts"
+            f"expert '{expert.id}': all pictures of {' and '.join(alike)} are the same picture; give "
+            "different ones, of "
+            "different parts"
         )
 
 

@@ -68,17 +68,20 @@ def unproven_answers(truth: ArrayLike, said: ArrayLike) -> str:
     if not len(true):
         return "no picture is held out"
     if _by_chance(true, true) > _CHANCE:
-        return f"only {len(true)} held-out pictures, or all of one label: too few to tell it from one answer for all"
+        return (
+            f"only {len(true)} held-out pictures, or all of one label: too few to distinguish it from always "
+            "giving the same answer"
+        )
     if _by_chance(true, answers) > _CHANCE:
         right = int((true == answers).sum())
-        return f"{right} of {len(true)} held-out pictures are right: no better than one answer for all"
+        return f"{right} of {len(true)} held-out pictures are right: no better than always giving the same answer"
     return ""
 
 
 def unproven_objects(found: int, objects: int) -> str:
     """Say why finding so many of the held-out objects does not prove a detector; "" if it does."""
     if objects < _FEW_OBJECTS:
-        return f"only {objects} objects are held out: too few to tell it from an expert that sees nothing"
+        return f"only {objects} objects are held out: too few to distinguish it from an expert that sees nothing"
     if Rate(found, objects).lower() < _LEAST_FOUND:
         return f"it finds {found} of {objects} held-out objects: hardly better than an expert that sees nothing"
     return ""

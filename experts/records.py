@@ -119,12 +119,12 @@ def of_files(path: Path) -> tuple[Record, dict[str, Any], tuple[str, ...]]:
             text = regular.read(file, _MOST_BYTES).decode("utf-8-sig")
             content = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
         except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-            raise StoreError(f"{file}: cannot be read ({type(error).__name__}); mend it, or move it away") from error
+            raise StoreError(f"{file}: cannot be read ({type(error).__name__}); correct it, or move it away") from error
         if isinstance(content, dict):
             contents[file.name] = content
             found = found.beside(_OF_FILES[file.name](content))
     says = found != Record(gives_logits=found.gives_logits)
-    return found, contents, (f"took what {', '.join(contents)} beside it says",) if says else ()
+    return found, contents, (f"used the record {', '.join(contents)} beside it",) if says else ()
 
 
 def files_beside(path: Path) -> list[Path]:
@@ -145,7 +145,7 @@ def files_beside(path: Path) -> list[Path]:
 
 def copied(path: Path, folder: Path) -> None:
     """Copy the records beside a file into another folder, for a copy of that file; raises StoreError."""
-    with readable(f"{path}: what lies beside it", StoreError):
+    with readable(f"{path}: the records beside it", StoreError):
         for file in files_beside(path):
             shutil.copyfile(file, folder / file.name)
 
@@ -209,7 +209,7 @@ def timm(settings: Mapping[str, Any]) -> Record:
     elif size and how not in (None, "letterbox") and isinstance(share, int | float) and 0 < share <= 1:
         seen |= {"resize": how, "shortest_edge": math.floor(size / share)}
     elif shape is not None or size:
-        unsaid["resize"] = f"crop_mode = {mode:.20} and crop_pct = {share} of {shape or size} pixels are not done here"
+        unsaid["resize"] = f"crop_mode = {mode:.20} and crop_pct = {share} of {shape or size} pixels are not supported"
     return Record(None, size, seen, unsaid)
 
 
@@ -217,7 +217,7 @@ def hugging_face(processor: Mapping[str, Any]) -> Record:
     """Read a preprocessor_config.json of Hugging Face's programs."""
     others = [str(key) for key, value in processor.items() if value and _OTHER_STEPS.fullmatch(str(key))]
     if others:
-        return Record(unsaid=dict.fromkeys(("resize", "mean"), f"{', '.join(others)} are not done here"))
+        return Record(unsaid=dict.fromkeys(("resize", "mean"), f"{', '.join(others)} are not supported"))
     pair = _pair(processor.get("image_mean"), processor.get("image_std"))
     scale = processor.get("rescale_factor", 1 / 255) if processor.get("do_rescale", True) else 1.0
     pair = pair if processor.get("do_normalize", True) else _pair(0.0, 1.0)
@@ -231,7 +231,7 @@ def hugging_face(processor: Mapping[str, Any]) -> Record:
     if type(resample := processor.get("resample")) is int and resample in _OF_PILLOW:
         seen["interpolation"] = _OF_PILLOW[resample]
     elif resample is not None:
-        unsaid["interpolation"] = f"resample = {resample!s:.20} is not done here"
+        unsaid["interpolation"] = f"resample = {resample!s:.20} is not supported"
     size, share, crop = processor.get("size"), processor.get("crop_pct"), processor.get("crop_size")
     sides = size if isinstance(size, dict) else {}  # what one number says, each of its programs knows
     short = _side(sides.get("shortest_edge"))
@@ -243,7 +243,7 @@ def hugging_face(processor: Mapping[str, Any]) -> Record:
         how, edge = ("stretch", edge) if edge >= _SQUARE_FROM else ("center-crop", int(edge / share))
     side = cut or (edge if how == "stretch" else None)
     if not edge or not side or edge < side:
-        why = "do_resize and do_center_crop make no squares of one size, or are not done here"
+        why = "do_resize and do_center_crop make no squares of one size, or are not supported"
         return Record(None, None, seen, {**unsaid, "resize": why})
     shorter = edge if edge != side or how == "center-crop" else None
     return Record(None, side, {**seen, "resize": how, "shortest_edge": shorter}, unsaid)
@@ -383,7 +383,7 @@ def _interpolated(settings: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str
         return {}, {}
     if method in _ANTIALIASED:
         return {"interpolation": _ANTIALIASED[method]}, {}
-    return {}, {"interpolation": f"'{method:.20}' is not done here"}
+    return {}, {"interpolation": f"'{method:.20}' is not supported"}
 
 
 def _pair(mean: Any, std: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | None:

@@ -108,6 +108,6 @@ def farthest(names: Sequence[str], deviations: NDArray[np.floating], limit: floa
     beyond = int((deviations[worst] > limit).sum())
     first = f", the first {beyond} beyond the limit" if beyond else ""
     return (
-        f"these deviate most of the good pictures{first}: {', '.join(names[place] for place in worst)}; move what is "
-        "not good into a folder 'bad', and train again, for what looks like it passes"
+        f"of the good pictures, these deviate most{first}: {', '.join(names[place] for place in worst)}; move bad ones "
+        "into a folder 'bad' and train again, otherwise similar parts pass"
     )

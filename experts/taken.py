@@ -95,8 +95,8 @@ class TakenPictures:
         several = [group for group in groups.values() if len(group) > 1]
         if across := [group for group in several if len({p.part for p in group}) > 1]:
             yield (
-                f"identical pictures stand in two parts of the data, {self._told(across)}; what is held out and was "
-                "learned as well is left out of the held-out figures: remove it from one of them"
+                f"identical pictures are in two parts of the data, {self._told(across)}; held-out ones are left out "
+                "of the figures: remove them from one part"
             )
         seen = [(p, p.look) for p in self.pictures if p.look is not None]
         yield from alike.remarks(
@@ -104,7 +104,7 @@ class TakenPictures:
             lambda place: decode(seen[place][0].path, bits=self.bits),
         )
         if twice := [group for group in several if group not in across and len({p.label for p in group}) == 1]:
-            yield f"identical pictures are given more than once, {self._told(twice)}; each counts as often"
+            yield f"identical pictures are given more than once, {self._told(twice)}; each has that much more weight"
         different = {(p.label, p.digests.pixels): (p, look) for p, look in seen if p.part is not Purpose.TEST}
         for label in dict.fromkeys(label for label, _ in different):
             own = [one for (other, _), one in different.items() if other == label]
@@ -114,8 +114,8 @@ class TakenPictures:
             ):
                 of = f" of '{label}'" if label else ""
                 yield (
-                    f"all {len(own)} pictures{of} look like one shot: how parts differ is not seen, so others that are "
-                    "right may be called; give pictures of different parts"
+                    f"all {len(own)} pictures{of} look like one shot, so it is unknown how parts differ, and good ones "
+                    "may be called; give pictures of different parts"
                 )
 
     def _told(self, groups: Sequence[Sequence[TrainingPicture]]) -> str:

@@ -36,8 +36,8 @@ def remarks(names: Sequence[str], looks: NDArray[np.floating], two_ways: str) ->
     named = list_few(sorted((names[place] for place in group), key=natural), _SHOWN)
     return [
         f"{named} look like each other and unlike the other {len(names) - len(group)} good pictures: if they "
-        "show another part, remove them, for it counts as good now; if good parts look in two ways, as those of two "
-        f"suppliers do, {two_ways}"
+        "show another part, remove them, otherwise it passes as good; if good parts have two looks, such "
+        f"as those of two suppliers, {two_ways}"
     ]
 
 

@@ -91,8 +91,9 @@ def images_of(root: Path, entry: Any, source: Path) -> list[Path]:
             images += [_found(line.strip(), place.parent) for line in lines if line.strip()]
         else:
             raise ConfigError(
-                f"data set '{source}': '{place}' is neither a folder nor a list of images; correct the entry, or take "
-                "it out"
+                f"data set '{source}': '{place}' is neither a folder nor a list of images; correct the "
+                "entry, or remove "
+                "it"
             )
     return images
 

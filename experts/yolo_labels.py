@@ -62,24 +62,24 @@ def check(pictures: Sequence[TrainingPicture], labels: int, source: Path) -> Che
             missing.append(_named(picture.path))
     if wrong:
         raise ConfigError(
-            f"data set '{source}': {len(wrong)} files of labels are wrong: {list_few(wrong, _SHOWN, '; ')}; each line "
+            f"data set '{source}': {len(wrong)} label files are wrong: {list_few(wrong, _SHOWN, '; ')}; each line "
             f"is the number of a label, 0 to {labels - 1}, then centre and size of a box, or the corners of a polygon, "
-            "as shares of the picture"
+            "as fractions of the picture"
         )
     each = np.concatenate(marked)
     if len(over) > _MOSTLY * len(each) and not _are_cut(each):
         raise ConfigError(
-            f"data set '{source}': {len(over)} of {len(each)} boxes have no area, or reach over the edge of their "
+            f"data set '{source}': {len(over)} of {len(each)} boxes have no area, or extend beyond their "
             f"picture: {list_few(over, _SHOWN, '; ')}; each line is the middle and the size of a box, not its corners"
         )
     if not learns:
         raise ConfigError(
-            f"data set '{source}': nothing is marked in the images to learn from; labels of the last are looked for in "
+            f"data set '{source}': no training image has a label; those of the last were searched in "
             f"'{file}' (those of a folder 'images' in 'labels' beside it, if there is such a folder)"
         )
     told = {
-        "without a file of labels, and so without an object": missing,
-        "boxes without area, or over the edge of their picture": over,
+        "without a label file, and so without an object": missing,
+        "boxes without area, or extending beyond their picture": over,
     }
     remarks = tuple(f"{what}: {len(where)}, {list_few(where, _SHOWN, '; ')}" for what, where in told.items() if where)
     sides = np.concatenate(shares)

@@ -104,10 +104,10 @@ class Install(WithKinds):
             with alone(shelf.root):
                 self._install(contents, folder)
         except OSError as error:
-            half = f"board {contents.board} is half installed, and no line opens it until the same command has ended"
+            half = f"board {contents.board} is only partly installed; no line opens it until the same command succeeds"
             state = half if shelf.install_mark(contents.board).exists() else "nothing was replaced"
             if is_full(error):
-                raise DiskFull(f"there is no room for {file} ({error.strerror}); make room; {state}") from error
+                raise DiskFull(f"no space for {file} ({error.strerror}); free some; {state}") from error
             why = error.strerror or error
             raise StoreError(f"{error.filename or shelf.root} cannot be written: {why}; {state}") from error
         references = counted(len(contents.references), "reference")

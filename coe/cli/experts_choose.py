@@ -219,7 +219,7 @@ def _chosen(
 
         for one in candidates:
             if choosing.is_superfluous(one, results):
-                skipped = f"{one.name}: not tried, since another kind judges every picture right"
+                skipped = f"{one.name}: not tried, since another kind judges every picture correctly"
                 point_out("note", f"{component}: {skipped}")
             else:
                 judge(one)

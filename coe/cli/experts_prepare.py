@@ -67,8 +67,8 @@ class Prepare(WithKinds):
         if pictures.are_mixed and len(chosen) > 1:
             point_out(
                 "note",
-                f"nothing says which pictures in {images_at} are of which expert, so all of them stand for each; give "
-                "--board, or lay them in folders named after the experts",
+                f"it is unknown which pictures in {images_at} belong to which expert, so all are used for each; give "
+                "--board, or put them into folders named after the experts",
             )
         if images_at is None and self.variants is None:
             point_out("note", "int8 needs pictures of the parts; give them with --images")

@@ -43,7 +43,7 @@ def back_up(config: ServeConfig, folder: Path) -> Backup:
     if revision is None:
         raise ConfigError(f"{database} has no tables, so nothing can be backed up; check `data` in the config")
     if folder.exists():
-        raise ConfigError(f"{folder} is there already; give a folder that does not exist")
+        raise ConfigError(f"{folder} exists already; give a new folder")
     unfinished = folder.with_name(f".{folder.name}.tmp")
     with writing(folder):
         try:

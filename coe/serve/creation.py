@@ -69,9 +69,7 @@ def create(folder: Path, wanted: Wanted) -> Created:
     with writing(folder), alone(folder):  # of two that are begun at once, the second finds what the first has made
         for taken in (path, keys_path):
             if taken.exists():
-                raise ConfigError(
-                    f"{taken} is there already; give another folder, or remove the service that lies there"
-                )
+                raise ConfigError(f"{taken} exists already; give another folder, or remove the station there")
         try:
             write_atomically(path, [_config_text(name, wanted)])
             config = configs.load(path)
@@ -130,7 +128,7 @@ def _fill(config: configs.ServeConfig, name: str, content: RecipeContent | None,
     database = open_database(config.database_url)
     try:
         if revision_of(database) is not None and database.read(keys.any_valid, now_us()):
-            raise ConfigError(f"{database} is that of another service; give another folder, or move it away")
+            raise ConfigError(f"{database} belongs to another station; give another folder, or move it away")
         migrate(database)
         with database.writing() as connection:
             moment_us = now_us()

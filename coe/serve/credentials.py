@@ -66,7 +66,7 @@ class WatchedCertificate:
         """Return that it is over, will be soon, or has not begun, as where the clock is wrong; empty if it is good."""
         told, left_us = f"{self.key}: the certificate {self.file}", self.ends_us - now_us
         if now_us < self.begins_us:
-            return f"{told} begins on {iso(self.begins_us)[:10]}; see to the clock, or replace it"
+            return f"{told} begins on {iso(self.begins_us)[:10]}; check the clock, or replace it"
         if left_us > min(WARNS_BEFORE_US, (self.ends_us - self.begins_us) // 4):
             return ""
         when = f"ends in {config.counted(left_us // DAY_US + 1, 'day')}," if left_us > 0 else "ended"

@@ -56,8 +56,8 @@ def opened(config: ServeConfig, process: Process) -> Iterator[Database]:
             lock = FolderLock.take_file(config.data / f".{process}.lock", wait=False)
         except OSError as error:
             raise ConfigError(
-                f"the service cannot write into its folder {config.data}: {error.strerror or error}; give it the "
-                "right to, or another `data`"
+                f"the service cannot write into its folder {config.data}: {error.strerror or error}; give it write "
+                "permission, or another `data`"
             ) from None
         if lock is None:
             raise ConfigError(f"{config.data}: another {process} is running here; end it")
@@ -84,7 +84,7 @@ def _begin(connection: Connection, config: ServeConfig, process: Process) -> Non
     for beat in beats.values():
         if place and states.lives(beat, moment_us) and place != (beat.facts.get("place") or place):
             raise ConfigError(
-                "database: another service works with it; end that service, or give each service a database of its own"
+                "database: another station uses it; stop that station, or give each station its own database"
             )
     before = beats.get(process)
     if before is not None and before.pid and before.beat_us > psutil.boot_time() * SECOND_US:

@@ -70,7 +70,7 @@ class BoardRequest(StrictModel):
         self._check_units(content)
         for name in handed_in:
             if name not in shown:
-                raise ConfigError(f"view '{name}' was submitted, and the board does not name it; say what it shows")
+                raise ConfigError(f"view '{name}' was submitted, but the board does not name it; state what it shows")
 
     def _check_views(self, content: RecipeContent, rules: Rules) -> None:
         components = content.components

@@ -83,7 +83,7 @@ def expect_other_disk(folder: Path, pictures: Pictures) -> None:
     """Raise ArchiveFailed if what goes into the archive frees no room; raises OSError."""
     if _in_time(folder, folder.stat).st_dev == pictures.folder.stat().st_dev:
         raise ArchiveFailed(
-            f"{folder} lies on the disk of the pictures, so nothing gets free; give `retention.archive` another disk"
+            f"{folder} is on the same disk as the pictures, so no space is freed; give `retention.archive` another disk"
         )
 
 
@@ -103,7 +103,7 @@ def keep(folder: Path, pictures: Pictures, rows: Sequence[dict[str, Any]], now_u
         if not _fits(target, row["sha256"]):
             if not source.exists():
                 if not source.parent.exists():  # its disk is away, and comes back with the picture
-                    raise ArchiveFailed(f"the folder {source.parent} is not there; mount the disk of the pictures")
+                    raise ArchiveFailed(f"the folder {source.parent} does not exist; mount the disk of the pictures")
                 continue
             if not _copied(source, target, row["sha256"]):
                 wrong.append(row["file"])
@@ -119,7 +119,7 @@ def keep(folder: Path, pictures: Pictures, rows: Sequence[dict[str, Any]], now_u
 def _expect(folder: Path) -> None:
     if not (folder / MARK).is_file():
         raise ArchiveFailed(
-            f"the file {folder / MARK} is not there: mount the disk of the archive; in a new archive, make this file"
+            f"the file {folder / MARK} is missing: mount the disk of the archive; in a new archive, create this file"
         )
 
 

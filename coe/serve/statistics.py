@@ -130,7 +130,7 @@ def final_fpy(boards: Sequence[BoardCount]) -> Figure:
 
 def false_calls(calls: Sequence[CallCount], opportunities: int) -> Figure:
     """Return the false calls by opportunity."""
-    said = "calls that a person called false"
+    said = "calls that a person answered as good"
     return _by_opportunity("false_call_ppm", "False calls", said, Outcome.FALSE_CALL, calls, opportunities)
 
 
@@ -167,7 +167,7 @@ def _unanswered(calls: Sequence[CallCount]) -> bool:
 def repair(outcome: RepairOutcome, title: str, repairs: Mapping[RepairOutcome, int]) -> Figure:
     """Return the share of the defects that came to repair of which a person there said this."""
     name, said_of = f"repair_{outcome.name.lower()}", sum(repairs.values())
-    said = f"confirmed defects that the repair station called '{outcome}' / those it had a word for, of all passes"
+    said = f"confirmed defects with the outcome '{outcome}' at repair / those with an outcome, all passes"
     return figure(name, title, Unit.PERCENT, said, repairs.get(outcome, 0), said_of, NO_REPAIRS)
 
 

@@ -61,11 +61,11 @@ class StopRule(StrictModel):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.window < self.times:
-            raise ValueError(f"{self.window} boards cannot have it {self.times} times; `boards` is at least `times`")
+            raise ValueError(f"{self.window} boards cannot match {self.times} times; `boards` must be at least `times`")
         if self.of_calls != bool(self.same):
             ways = ", ".join(By)
             raise ValueError(
-                f"`same` says what calls have in common; name some of {ways}"
+                f"`same` states what calls have in common; name some of {ways}"
                 if self.of_calls
                 else f"`same` is for calls; leave it out with `counts: {self.counts}`"
             )

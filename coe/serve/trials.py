@@ -172,7 +172,7 @@ def _escapes(known: int, missed: int, unknown: int) -> Figure:
 
 
 def _false_calls(innocent: int, false: int, unsure: int) -> Figure:
-    definition = "1,000,000 x parts that people called good, and that are called / parts that are no known defects"
+    definition = "1,000,000 x parts answered as good that are called / parts without a known defect"
     asked = AskedCount(false + unsure, unsure)
     return figure("false_calls", "False calls", Unit.PPM, definition, false, innocent, "no parts", asked)
 

@@ -50,7 +50,7 @@ class WorkerWatch:
             try:
                 self.look()
             except Exception:
-                _log.exception("the watch over the worker failed, and goes on")
+                _log.exception("the watch over the worker failed, and continues")
 
     def look(self) -> None:
         """Decide what is due if the worker is silent. While the database answers nobody, nobody can give a sign."""
@@ -93,7 +93,7 @@ class WorkerWatch:
             self._is_told = False
 
     def _tell(self, silent_s: float) -> None:
-        message = f"the worker has given no sign of life for {silent_s:.0f} s; due boards are REVIEW without it"
+        message = f"the worker has sent no heartbeat for {silent_s:.0f} s; due boards are REVIEW without it"
         new = NewFault(Process.WEB, FaultKind.PROCESS_SILENT, message, Process.WORKER)
         self._database.write(fault_log.note, new, self._clocks.now_us())
         self._is_told = True

@@ -312,7 +312,7 @@ def check_inside(path: Path, files: Iterable[str]) -> None:
     for file in files:
         if Path(file).name != file or file in ("", "..") or "\0" in file:
             raise StoreError(
-                f"{path}: the file {file[:200]!r} is outside the folder of the manifest; import the expert again"
+                f"{path}: the file {file[:200]!r} is outside the folder of the manifest; make or import it again"
             )
 
 

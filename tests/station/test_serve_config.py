@@ -80,7 +80,7 @@ def test_the_line_takes_the_options_of_lines(tmp_path):
         ("station: a\nsinks: {mqtt: {x: {host: tcp://a}}}", "serve.yaml:2: sinks.mqtt.x.host: .*not a host"),
         ("station: a\nsinks: {mqtt: {x: {host: a, topic: b/#}}}", "not a topic to publish under"),
         ("station: a\nsinks: {mqtt: {x: {host: a, password: {file: p}}}}", "a password needs a `user`"),
-        ("station: a\nsinks: {mqtt: {x: {host: a, user: u, password: {}}}}", "say where the secret lies"),
+        ("station: a\nsinks: {mqtt: {x: {host: a, user: u, password: {}}}}", "state where the secret is"),
         ("station: a\nsinks: {mqtt: {x: {host: a}}, amqp: {x: {host: a, address: b}}}", "two sinks have the name 'x'"),
         (
             "station: a\nsinks: {hosts: [a], webhooks: {x: {url: 'http://b/c', secret: {file: s}}}}",

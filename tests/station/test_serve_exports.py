@@ -87,7 +87,7 @@ def test_labels_that_cannot_name_a_folder_are_left_out_and_counted(served):
     with_answers(served)
     say(served.operator, 4, "confirmed", label="../../etc")
     body = served.engineer.post("/api/v1/exports", json={}).json()
-    assert body["left_out"] == {"nobody said a label that can name a folder": 1}
+    assert body["left_out"] == {"no answer has a label that can be the name of a folder": 1}
     assert not [path for path in listed(served.gate.config.data) if "etc" in path]
 
 

@@ -282,7 +282,7 @@ def test_of_two_services_on_one_folder_one_hands_in(camera, tmp_path):
     del camera.feeder
     camera.begin_again()
     assert camera.look(60) == []
-    assert "another service" in camera.faults()[0]
+    assert "another station" in camera.faults()[0]
     first.close()
     assert len(camera.look(60)) == 1
     assert camera.faults() == []

@@ -74,11 +74,11 @@ def test_init_makes_a_service_and_its_keys_are_for_its_owner_alone(own_tiny, cal
         assert {key.role for key in keys.all_keys(connection)} == set(Role)
     database.close()
     again = call("init", folder, "--board", board, "--store", store, command=serve)
-    assert (again.status, "is there already" in again.words) == (2, True)
+    assert (again.status, "exists already" in again.words) == (2, True)
     for lost in ("serve.yaml", "keys.json"):
         (folder / lost).rename(board.parent / lost)
     again = call("init", folder, "--board", board, "--store", store, command=serve)
-    assert (again.status, "of another service" in again.words, [*folder.iterdir()]) == (2, True, [folder / "data"])
+    assert (again.status, "to another station" in again.words, [*folder.iterdir()]) == (2, True, [folder / "data"])
     for lost in ("serve.yaml", "keys.json"):
         (board.parent / lost).rename(folder / lost)
     assert call("verify-audit", folder / "serve.yaml", command=serve).status == 0
@@ -202,10 +202,10 @@ def test_a_database_that_is_not_there_or_none_is_named(service, command, monkeyp
     with pytest.raises(CoeError, match=str(data / "serve.db")):
         command(service, *COMMANDS[command])
     shutil.rmtree(data)
-    with pytest.raises(ConfigError, match=f"{data} is not there"):
+    with pytest.raises(ConfigError, match=f"{data} does not exist"):
         command(service, *COMMANDS[command])
     monkeypatch.setattr(Path, "stat", refuse)
-    with pytest.raises(ConfigError, match=f"{data}; be the user of the service"):
+    with pytest.raises(ConfigError, match=f"{data}; run this as the user of the service"):
         open_database(f"sqlite:///{data}/serve.db")
 
 
@@ -247,7 +247,7 @@ def test_a_backup_can_take_the_place_of_the_data(filled, database, tmp_path, mon
         assert keys.of_session(connection, "a", 1, 10) is None
     copy.close()
     assert [Pictures(restored.pictures).path(view.file).read_bytes() for view in found] == [LIGHT, DARK]
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="exists already"):
         backup.back_up(filled, tmp_path / "copy")
     (tmp_path / "elsewhere").mkdir()
     with pytest.raises(ConfigError, match=r"elsewhere.serve\.db has no tables"):

@@ -220,4 +220,4 @@ def test_a_broker_of_another_authority_or_name_and_a_station_without_certificate
     ours = {"certificate": certificate, "private_key": private}
     assert "certificate verify failed" in refusal("localhost", Tls(ca=stranger.path, **ours))
     assert "IP address mismatch" in refusal("127.0.0.1", Tls(ca=plant.path, **ours))
-    assert "it may ask for a certificate" in refusal("localhost", Tls(ca=plant.path))
+    assert "it may require a client certificate" in refusal("localhost", Tls(ca=plant.path))

@@ -55,7 +55,7 @@ def test_a_process_is_there_once_and_two_services_do_not_share_a_database(config
         with pytest.raises(ConfigError, match="another worker is running here"), opened(config, Process.WORKER):
             pass
         for process in Process:
-            with pytest.raises(ConfigError, match="another service works with it"), opened(other, process):
+            with pytest.raises(ConfigError, match="another station uses it"), opened(other, process):
                 pass
         with opened(config, Process.WEB):
             pass

@@ -389,7 +389,7 @@ def test_a_certificate_is_warned_of_before_its_end_and_again_each_day(station, m
     look(station)
     told = {fault.about: fault.message for fault in station.database.read(fault_log.open_faults)}
     assert told.keys() > set(names), "on a box that starts without a clock no certificate has begun"
-    assert all("see to the clock" in message for message in told.values())
+    assert all("check the clock" in message for message in told.values())
 
 
 @pytest.mark.parametrize("roomy", [ROOMY, DataDisk(200 << 20, 150 << 20)])

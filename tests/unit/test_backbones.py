@@ -317,7 +317,7 @@ def test_without_a_good_label_what_is_unlike_all_pictures_is_in_doubt(backbone, 
 def test_where_no_distances_can_be_kept_it_is_said(backbone, tmp_path, count, size):
     trained = learn(folder(tmp_path, count), backbone, replace(EXPERT_TUNED, input_size=size), epochs=1)
     assert not optional_of(trained.state)
-    assert any("keeps no distances" in remark for remark in trained.remarks)
+    assert any("measures no distance" in remark for remark in trained.remarks)
 
 
 @pytest.mark.parametrize("kind", [resnet18, resnet50, efficientnet_lite0])

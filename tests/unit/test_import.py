@@ -469,7 +469,7 @@ DATA = {
     "labels without images": (lambda d: folder(d, ok=0, bad=0), "holds no pictures of bad, ok"),
     "one label without images": (lambda d: folder(d, ok=3, bad=0), "holds no pictures of bad"),
     "one label": (lambda d: folder(d, ok=3), "only one label (ok)"),
-    "one image of a label": (lambda d: folder(d, ok=3, bad=1), "training needs two"),
+    "one image of a label": (lambda d: folder(d, ok=3, bad=1), "give two, one to train with"),
     "a label called none": (lambda d: folder(d, ok=3, none=3), "'none' is reserved for"),
     "a label with an escape": (lambda d: folder(d, **{"ok": 3, "b\x1b[31m": 3}), "cannot be shown"),
     "a label that ends with a space": (lambda d: folder(d, **{"ok": 3, "ok ": 3}), "begins or ends with a space"),

@@ -302,7 +302,7 @@ def test_a_model_in_a_newer_form_says_so(run, tmp_path):
             model.ir_version = 99
         (tmp_path / "new.onnx").write_bytes(model.SerializeToString())
         said = run("import", "b/lamp", tmp_path / "new.onnx", *LAMP)
-        assert (said.status, "newer form than onnxruntime" in said.words) == (2, True), said.err
+        assert (said.status, "newer than onnxruntime" in said.words) == (2, True), said.err
 
 
 def test_what_nobody_says_is_asked_at_once_and_model_yaml_answers(run, tmp_path):

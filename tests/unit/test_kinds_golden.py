@@ -175,7 +175,7 @@ def test_more_differences_than_crops_are_in_doubt_and_the_largest_are_judged():
         picture[10 + 42 * place : 18 + 42 * place, 20 : 30 + 2 * place] = (255, 0, 255)
     prepared = golden.compare(picture, reference(good), GOLDEN)
     assert len(prepared.regions) == 4
-    assert prepared.doubt == "it differs from its reference at 7 places, and 4 of them could be judged"
+    assert prepared.doubt == "it differs from its reference at 7 places, but only 4 of them could be judged"
     (finding,) = golden.postprocess(torch.zeros(1, 4, PEAKS, 6), [prepared], GOLDEN)
     assert (finding.label, finding.doubt) == ("none", prepared.doubt)
 
@@ -395,7 +395,7 @@ def test_a_folder_of_good_parts_that_cannot_be_used_is_refused(tmp_path):
         (folder_plan(tmp_path, U1=part(0), U2=part(1)), "a folder of each component: U1, U2"),
         (folder_plan(tmp_path, U1=part(0)), "0 of 1 images fit their references, such as 5.png: it does not fit"),
         (folder_plan(tmp_path / "empty", U1=part(0)), "empty holds no images of good parts; put them in"),
-        (replace(folder_plan(tmp_path, U1=part(5)), false_calls=0.1), "by its good parts; leave the rate of false"),
+        (replace(folder_plan(tmp_path, U1=part(5)), false_calls=0.1), "from its good parts; leave the rate of false"),
         (
             replace(folder_plan(tmp_path, U1=part(5)), init=tmp_path),
             "starts from no other expert; leave --init and --body out",

@@ -171,7 +171,7 @@ def test_what_cannot_be_learned_is_refused_in_a_sentence(backbone, tmp_path):
     (same / "bad").mkdir()
     for number in (1, 2):
         Image.open(same / f"ok/0{number}.png").save(same / f"bad/{number}.bmp")
-    with pytest.raises(ConfigError, match="all pictures of 'bad' stand under 'ok'"):
+    with pytest.raises(ConfigError, match="all pictures of 'bad' are also in 'ok'"):
         learn(same, backbone)
     alike = saved(saved(tmp_path / "alike", "ok", *[good(1)] * 5), "bad", *(holed(seed) for seed in range(5)))
     with pytest.raises(ConfigError, match=r"'ok' \(5\)"):

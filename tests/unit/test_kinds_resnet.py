@@ -158,7 +158,7 @@ def test_training_starts_from_weights_with_another_head_and_says_what_is_missing
         ({"bright": 3}, "dark"),
         ({"bright": 3, "dark": 3, "odd": 1}, "odd"),
         ({"bright": 3, "dark": 0}, "dark"),
-        ({"bright": 3, "dark": 1}, "needs two"),
+        ({"bright": 3, "dark": 1}, "give two"),
     ],
 )
 def test_a_folder_that_does_not_fit_is_told(tmp_path, counts, words):

@@ -277,7 +277,7 @@ def test_an_answer_that_is_the_same_whatever_a_model_sees_is_refused(tmp_path, c
     numbers = {"nine": 9.0, "none": 0.0, "far": [[999.0, 0.0, 0.0]]}
     file = classifier(tmp_path / "c.onnx", *nodes, outputs={"y": [1, 3]}, **numbers)
     said = take(call, file, "--labels", "a,b,c", "--input", SIZE, "--activation", "none")
-    assert (said.status, "whatever it sees" in said.words) == ((2, True) if is_refused else (0, False)), said.err
+    assert (said.status, "for every picture" in said.words) == ((2, True) if is_refused else (0, False)), said.err
 
 
 def test_scores_between_0_and_1_that_do_not_sum_to_1_are_explained_by_the_user(tmp_path, call):

@@ -117,7 +117,7 @@ class AmqpConnection(sinks.SinkConnection):
             own = self._opened(_REPLY_S)
             own.create_sender(request.reply_to).send(self._envelope(message, request))
         except _FAILURES as error:
-            _log.warning("%s: nobody can be answered at %s: %s", self._settings.address, request.reply_to[:200], error)
+            _log.warning("%s: replies cannot be sent to %s: %s", self._settings.address, request.reply_to[:200], error)
         finally:
             _close(own, _REPLY_S)
 

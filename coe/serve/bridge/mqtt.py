@@ -30,7 +30,7 @@ _SUCCESS = 0
 
 def _topic(topic: str) -> str:
     if not is_visible(topic) or any(sign in topic for sign in "+#") or topic.startswith(("/", "$")):
-        raise ValueError(f"'{topic}' is not a topic to publish under; give words with / between them")
+        raise ValueError(f"'{topic}' is not a topic to publish under; give words separated by /")
     return topic.rstrip("/")
 
 
@@ -94,7 +94,7 @@ class MqttConnection(sinks.SinkConnection):
         if self._refusal:
             raise sinks.SinkFailed(f"{self._address} refuses the connection: {self._refusal}")
         if self._is_lost:  # with TLS 1.3 the broker looks at our certificate after the connection is there
-            asks = "" if self._tls is None else "; it may ask for a certificate that it knows"
+            asks = "" if self._tls is None else "; it may require a client certificate"
             raise sinks.SinkFailed(f"{self._address} ended the connection before it answered{asks}")
         if self._requests:
             client.subscribe(self._requests, qos=1)

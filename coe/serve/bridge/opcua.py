@@ -35,8 +35,8 @@ class OpcUaSettings(SinkSettings):
             raise ValueError("give all three, `certificate`, `private_key` and `clients`, or none of them")
         if not ipaddress.ip_address(self.host).is_loopback and not all(guards):
             raise ValueError(
-                f"{self.host} is reached from other machines; give `certificate`, `private_key`, and in `clients` the "
-                "certificates of those who may read"
+                f"{self.host} is reached from other machines; give `certificate`, `private_key`, and the clients' "
+                "certificates in `clients`"
             )
         return self
 

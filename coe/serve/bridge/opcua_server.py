@@ -121,7 +121,7 @@ class OpcUaConnection(SinkConnection):
             try:
                 ending.result(ANSWER_S)
             except Exception:
-                logging.getLogger(__name__).exception("the OPC UA server did not end in order")
+                logging.getLogger(__name__).exception("the OPC UA server did not stop cleanly")
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

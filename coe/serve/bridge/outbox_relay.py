@@ -63,7 +63,7 @@ class OutboxRelay:
             if sink is not None:
                 sink.connection.close()
         except Exception:  # of a connection that has failed already
-            _log.exception("sink '%s' did not close in order", self._name)
+            _log.exception("sink '%s' did not close cleanly", self._name)
 
     def _turn(self) -> float:
         """Send the events that wait, and return the pause in seconds; no error ends the thread."""
@@ -164,7 +164,7 @@ class OutboxRelay:
         try:
             self._note(why)
         except Exception as trouble:
-            _log.warning("sink '%s' failed (%s), which cannot be noted: %s", self._name, why, trouble)
+            _log.warning("sink '%s' failed (%s), which cannot be recorded: %s", self._name, why, trouble)
         return pause_s
 
     def _note(self, why: str) -> None:

@@ -267,7 +267,7 @@ class Secret(StrictModel):
     @model_validator(mode="after")
     def _is_somewhere(self) -> Secret:
         if (self.file is None) == (self.environment is None):
-            raise ValueError("say where the secret lies: either `file`, or the name of a variable as `environment`")
+            raise ValueError("state where the secret is: either `file`, or the name of a variable as `environment`")
         return self
 
     def read(self, what: str) -> str:
@@ -299,7 +299,7 @@ class Tls(StrictModel):
     @model_validator(mode="after")
     def _is_whole(self) -> Tls:
         if (self.certificate is None) != (self.private_key is None):
-            raise ValueError("a certificate of ours needs both, `certificate` and `private_key`")
+            raise ValueError("a client certificate needs both, `certificate` and `private_key`")
         return self
 
     def context(self, what: str) -> ssl.SSLContext:

@@ -37,9 +37,9 @@ class DatabaseError(CoeError):
 
 
 _SENTENCES = {
-    DatabaseErrorKind.BUSY: "the database is locked by another program, or its disk hangs; see to them; the service "
-    "goes on by itself",
-    DatabaseErrorKind.FULL: "the disk of the database is full; make room, and the service goes on by itself",
+    DatabaseErrorKind.BUSY: "the database is locked by another program, or its disk hangs; check both; the station "
+    "then resumes by itself",
+    DatabaseErrorKind.FULL: "the disk of the database is full; free space; the station then resumes by itself",
 }
 _SQLITE = {
     sqlite3.SQLITE_BUSY: DatabaseErrorKind.BUSY,
@@ -201,10 +201,12 @@ def _sqlite(url: URL, busy_s: float) -> Engine:
     try:
         folder.stat()
     except PermissionError:
-        raise ConfigError(f"database: you may not look into {folder}; be the user of the service, or root") from None
+        raise ConfigError(
+            f"database: no permission for {folder}; run this as the user of the service, or as root"
+        ) from None
     except OSError:
         raise ConfigError(
-            f"database: the folder {folder} is not there; give another `data`, or make it or mount its disk"
+            f"database: the folder {folder} does not exist; create it, mount its disk, or give another `data`"
         ) from None
     # Without an isolation level Python begins no transactions by itself.
     engine = create_engine(url, connect_args={"timeout": busy_s, "isolation_level": None}, pool_size=_CONNECTIONS)
@@ -265,8 +267,8 @@ def refuse_network(path: Path) -> None:
     kind = file_system_of(path)
     if kind.removeprefix("fuse.") in _NETWORK.split():
         raise ConfigError(
-            f"{path} lies on a network file system ({kind}), where SQLite's locks and its log do not hold; put the "
-            "data on a local disk, or give a PostgreSQL database"
+            f"{path} is on a network file system ({kind}), where SQLite's locks and its log are unreliable; move "
+            "the data to a local disk, or use a PostgreSQL database"
         )
 
 

@@ -40,7 +40,7 @@ def add(connection: Connection, name: str, role: Role, key: str, *, now_us: int,
     """Add a key; raises ConfigError for a name that is none, was used before, or is that of a process."""
     if not 0 < len(name) <= NAME or name != name.strip() or not is_visible(name) or "\n" in name:
         raise ConfigError(
-            f"{name[:NAME]!r} is not a name: give 1 to {NAME} visible characters without blanks around them"
+            f"{name[:NAME]!r} is not a name: give 1 to {NAME} visible characters without spaces around them"
         )
     if name in set(Process):
         raise ConfigError(f"'{name}' is a process of the service; choose another name for the key")
@@ -139,10 +139,10 @@ def check_secrets(badge: str, pin: str) -> None:
     """Raise ConfigError for a badge or a PIN that is too short, or that looks like something else."""
     if badge and (len(badge) < LEAST_BADGE or badge.startswith(PREFIX) or not badge.isprintable()):
         raise ConfigError(
-            f"a badge has at least {LEAST_BADGE} visible characters, and does not begin with {PREFIX} as keys do"
+            f"a badge needs at least {LEAST_BADGE} visible characters, and must not begin with {PREFIX} like keys"
         )
     if pin and not re.fullmatch("[0-9]{4,12}", pin):
-        raise ConfigError("a PIN has 4 to 12 digits")
+        raise ConfigError("a PIN must have 4 to 12 digits")
 
 
 def set_secrets(connection: Connection, name: str, badge: str, pin: str, now_us: int) -> bool:
@@ -150,7 +150,7 @@ def set_secrets(connection: Connection, name: str, badge: str, pin: str, now_us:
     hashes = {"badge_hash": badge_hash(badge) if badge else None, "pin_hash": pin_hash(name, pin) if pin else None}
     taken = select(api_key.c.name).where(_has_badge(hashes["badge_hash"] or ""), api_key.c.name != name)
     if badge and (other := connection.scalar(taken)) is not None:
-        raise ConfigError(f"'{other}' has this badge, or had it; take another one")
+        raise ConfigError(f"'{other}' has or had this badge; use another one")
     return change(connection, api_key, api_key.c.name == name, is_valid(now_us), **hashes)
 
 

@@ -88,8 +88,8 @@ def expect_newest(database: Database) -> None:
     _expect_known(database, revision)
     if revision is None:
         raise ConfigError(
-            f"{database} has no tables: if the service has run before, this is not its place, or its disk is not "
-            "mounted; only a new one needs `coe-serve migrate`"
+            f"{database} has no tables: if the station has run before, `data` is wrong, or its disk is not mounted; "
+            "if it is new, run `coe-serve migrate`"
         )
     if revision != newest():
         raise ConfigError(

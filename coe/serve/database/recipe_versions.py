@@ -156,7 +156,7 @@ def refusal(connection: Connection, version: Recipe) -> str | None:
         return None
     about = f"the placements of version {version.version} of recipe '{version.name}'"
     if any(whole == version.content["whole"] for _, whole in words):
-        return f"{about} were confirmed where another version of coe-serve read them, and this one reads them elsewhere"
+        return f"{about} were confirmed with another version of coe-serve, which crops differently"
     return None if was_active(connection, version.id) else f"nobody has confirmed {about}"
 
 

@@ -49,7 +49,7 @@ def record_repair(connection: Connection, seen: Call, new: NewRepair) -> Repair:
 def expect_answered(board_id: int, open: int) -> None:
     """Raise NothingToRepair if so many calls of a board are open that there are any."""
     if open:
-        raise NothingToRepair(f"{open} calls of board {board_id} are not answered; verify them first")
+        raise NothingToRepair(f"{open} calls of board {board_id} are open; verify them first")
 
 
 def _tell(connection: Connection, board_id: int, added: Repair) -> None:

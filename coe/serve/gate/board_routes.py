@@ -115,7 +115,7 @@ def _known(connection: Connection, key: str, digest: str) -> Handed | None:
         raise Problem(
             ProblemKind.CONFLICT,
             f"board '{key}' was submitted before with another body",
-            "use a new key for each handing in, also when a board is inspected again",
+            "use a new key for each submission, also for a reinspection",
         )
     return Handed(board, recipe_versions.get(connection, board.recipe_id))
 
@@ -236,8 +236,8 @@ def delete_board(visit: Visit, connection: Connection) -> None:
 def take_back(visit: Visit, connection: Connection, id: int) -> None:
     """Abort a board for the caller; raises Problem if it is decided."""
     board, now_us = board_named(connection, id=id), visit.gate.now_us()
-    if not board_rows.abort(connection, board, now_us, reason=f"taken back by {visit.caller}"):
-        way_out = "only a board that is not decided can be taken back"
+    if not board_rows.abort(connection, board, now_us, reason=f"withdrawn by {visit.caller}"):
+        way_out = "only an undecided board can be withdrawn"
         raise Problem(ProblemKind.CONFLICT, f"board {id} is {board.state}", way_out)
     audit.append(connection, visit.caller, "abort", f"board {id}", now_us=now_us)
 
@@ -260,7 +260,7 @@ class BoardsQuery(StrictModel):
     key: Annotated[_Given[str], Field(description="the board that was submitted under this key")] = None
     verdict: Annotated[_Given[Verdict], Field(description="OK, NG or REVIEW")] = None
     component: Annotated[_Given[SpeltText], Field(description="boards with a call of this component type")] = None
-    state: Annotated[_Given[BoardState], Field(description="where the board stands")] = None
+    state: Annotated[_Given[BoardState], Field(description="state of the board")] = None
     since: Annotated[Moment, Field(description="accepted at this time or later, in UTC or with its offset")] = None
     until: Annotated[Moment, Field(description="accepted before this time, in UTC or with its offset")] = None
     limit: Annotated[int, Field(ge=1, le=_MOST_FOUND, description="how many"), DIGITS] = 100

@@ -211,7 +211,7 @@ def _expect_seen(visit: Visit, call: Call, form: VerificationRequest) -> None:
     if form.outcome is not Outcome.CONFIRMED and not is_seen:
         raise Problem(
             ProblemKind.UNSEEN,
-            f"the pictures of call {call.id} were not drawn, and a part that nobody saw is not '{form.outcome}'",
+            f"the pictures of call {call.id} were not shown, so its part cannot be '{form.outcome}'",
             "look at the pictures of the call, and send `drawn` as true; without them confirm the defect, or leave it",
         )
 
@@ -281,7 +281,7 @@ def _taken(call: Call) -> Problem:
         detail = f"call {call.id} was answered"
     else:
         until = iso(call.claimed_until_us)[11:19]
-        detail = f"{call.claimed_by or 'another person'} looks at call {call.id} until {until} UTC"
+        detail = f"{call.claimed_by or 'another person'} has reserved call {call.id} until {until} UTC"
     return Problem(ProblemKind.CONFLICT, detail, "take another call, or wait until it is free")
 
 

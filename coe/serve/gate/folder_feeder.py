@@ -105,7 +105,7 @@ class FolderFeeder:
             self._troubles[self._name] = self._folder.away or lacks
             return
         if not await asyncio.to_thread(self._is_ours):
-            self._troubles[self._name] = f"another service takes the pictures of {self._section.path}; end one of them"
+            self._troubles[self._name] = f"another station takes the pictures of {self._section.path}; stop one of them"
             return
         await asyncio.to_thread(self._take_in, seen, now)
         await asyncio.to_thread(self._put_away)
@@ -389,14 +389,14 @@ class FolderRecipe:
         if self.content.whole is not None:
             names = list(items)
             if len(names) > 1:
-                raise ConfigError(f"{names[0]} and {names[1]} have one serial; take one of them away")
+                raise ConfigError(f"{names[0]} and {names[1]} have the same serial; remove one of them")
             side = self.content.whole.layout.recipe.side.value
             return asked | {"whole": _WHOLE, "side": side}, {_WHOLE: names[0]}
         by_view: dict[str, str] = {}
         for name, item in items.items():
             view = item.refdes or item.component
             if by_view.setdefault(view, name) != name:
-                raise ConfigError(f"{by_view[view]} and {name} show one part; take one of them away")
+                raise ConfigError(f"{by_view[view]} and {name} show the same part; remove one of them")
         shown = {view: {"refdes": view, "component": items[name].component} for view, name in by_view.items()}
         return asked | {"views": shown}, by_view
 

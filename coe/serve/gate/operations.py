@@ -290,7 +290,7 @@ async def parts_of(visit: Visit, limit: int) -> AsyncIterator[bytes]:
     if encoding not in ("", "identity"):
         raise Problem(
             ProblemKind.ENCODED,
-            f"the body is encoded as {visible(encoding[:40])}, and bodies are read as they are",
+            f"the body is encoded as {visible(encoding[:40])}, but encoded bodies are not accepted",
             "send it without Content-Encoding",
             {"Accept-Encoding": "identity", "Connection": "close"},
         )
@@ -327,7 +327,7 @@ async def whole_body(visit: Visit, limit: int) -> AsyncIterator[bytes]:
             size += len(part)
             gate.held_bytes += len(part)
             if gate.held_bytes > MOST_HELD_BYTES:
-                raise Problem(ProblemKind.BUSY, "too many large requests come at a time", "try again later")
+                raise Problem(ProblemKind.BUSY, "too many large requests at once", "try again later")
         yield b"".join(parts)
     finally:
         gate.held_bytes -= size

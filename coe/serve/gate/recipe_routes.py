@@ -77,7 +77,7 @@ async def add_version(visit: Visit, name: str, form: RecipeContent, path: str = 
     def add(connection: Connection) -> Recipe:
         now_us, active = gate.now_us(), recipe_versions.active(connection, name)
         if active is not None and active.content.get("calibration") and not form.calibration:
-            warnings.append(f"version {active.version}, which is active, has a calibration, and this one has none")
+            warnings.append(f"version {active.version}, which is active, has a calibration, but this one has none")
         added = recipe_versions.add(connection, name, content, by=visit.caller, now_us=now_us)
         if added.created_us == now_us:
             event_log.append(connection, EventKind.RECIPE_STAGED, now_us, VERSION(added))
@@ -225,7 +225,7 @@ async def confirm(visit: Visit) -> Mapping[str, Any]:
         raise Problem(
             ProblemKind.CONFLICT,
             f"this is not the proof of an overlay of version {recipe.version} of recipe '{recipe.name}'",
-            "draw the overlay of a board that can be registered, look at it, and send what its headers say",
+            "draw the overlay of a board that can be registered, look at it, and send the values of its headers",
         )
 
     await gate.run(partial(_expect_read, whole, form.blind_to))

@@ -48,9 +48,9 @@ from coe.serve.text_checks import Text
 # Verified pictures as labelled folders for training. A person's word gives the label, and a folder is whole
 FOLDER, MANIFEST = "exports", "manifest.json"  # exports in the folder of a service, and the manifest in each
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
-_GONE = "the picture is gone"
-_UNSAID = "nobody said a label that can name a folder"
-_PASSES = "it is a defect, and its label is one that passes: nobody said what the defect is"
+_GONE = "the picture is deleted"
+_UNSAID = "no answer has a label that can be the name of a folder"
+_PASSES = "it is a defect, but its label is one that passes: the answer names no defect"
 _ESCAPED = "a later test found a defect there"
 _SUFFIXES = {b"\xff\xd8": ".jpg", b"\x89P": ".png", b"BM": ".bmp"}  # first bytes of a picture's file; others are TIFF
 _GOOD_BOARDS = 200  # how many boards are looked through for pictures of good parts
@@ -223,7 +223,7 @@ def _why_not(row: Any, label: str) -> str:
     if row.file is None or row.removed_us is not None:
         return _GONE
     if row.place is not None and CropPlace.of(row.place) is None:
-        return "nobody knows where the part lies on its board"
+        return "the place of the part on its board is unknown"
     if not _PLAIN.fullmatch(row.expert):
         return "no expert decided"
     return "" if _PLAIN.fullmatch(label) else _UNSAID

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 BEAT_S, TIDY_S = 2.0, 600.0
 CONNECTIONS = 2000
-LONGEST_OFF_US = 4 * DAY_US  # a clock that is further from the last sign of life may be wrong at the start
+LONGEST_OFF_US = 4 * DAY_US  # a clock that is further from the last heartbeat may be wrong at the start
 _SPARE_DESCRIPTORS = 256  # for the database, the pictures that are drawn, and the libraries
 GRACE_S = 5  # how long requests that are under way may take when the gate ends
 
@@ -76,15 +76,13 @@ def open_gate(config: ServeConfig) -> Gate:
     gate.certificates = list(certificates_of(config.model_dump()))
     before = database.read(states.heartbeats).get(Process.WEB)
     if before is not None and abs(off_us := gate.now_us() - before.beat_us) > LONGEST_OFF_US:
-        _doubt_clock(gate, off_us, "the last sign of life")
+        _doubt_clock(gate, off_us, "the last heartbeat")
     return gate
 
 
 def _doubt_clock(gate: Gate, off_us: int, since: str) -> None:
     when = f"{abs(off_us) / DAY_US:.0f} days {'after' if off_us > 0 else 'before'} {since}"
-    message = (
-        f"the clock is {when}; no picture is removed until somebody has looked at the clock, and clears this fault"
-    )
+    message = f"the clock is {when}; no picture is deleted until someone checks the clock and clears this fault"
     gate.faults.note(FaultKind.CLOCK, message)
 
 
@@ -163,7 +161,7 @@ async def _tidy(gate: Gate) -> None:
         except (DatabaseError, Problem):  # it does not answer: the next time will do, and other faults tell of it
             pass
         except Exception as error:  # whatever it is: without this task the disk would fill, and nobody would notice
-            message = f"old pictures cannot be removed: {sentence_of(error)}; the disk will fill"
+            message = f"old pictures cannot be deleted: {sentence_of(error)}; the disk will fill"
             await gate.note_fault(FaultKind.RETENTION, message)
         await asyncio.sleep(TIDY_S)
 
@@ -184,7 +182,7 @@ async def _beat(gate: Gate) -> None:
             notify(ALIVE)  # the loop turns; a database that is away is no reason to start again
             await give_sign(gate)
         except Exception:  # whatever it is: without this task no fault would be seen, nor that one is over
-            _log.exception("no sign of life")
+            _log.exception("no heartbeat")
         await asyncio.sleep(BEAT_S)
 
 
@@ -235,6 +233,6 @@ def expect_place(listen: Listen) -> None:
             probe.bind((listen.host, listen.port))
         except OSError as error:
             raise ConfigError(
-                f"nothing can listen at {listen.host}, port {listen.port}: {error.strerror or error}; end the program "
-                "that has it, or give another `listen.port`"
+                f"cannot listen at {listen.host}, port {listen.port}: {error.strerror or error}; stop the program "
+                "that uses it, or give another `listen.port`"
             ) from None

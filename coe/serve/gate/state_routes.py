@@ -173,7 +173,7 @@ def _metrics(connection: Connection, gate: Gate) -> list[Metric]:
         _gauge("coe_line_state", "1 for the state of the line.", {line: 1}, "state"),
         _gauge("coe_outbox_waiting", "Undelivered events of a sink.", waiting, "sink"),
         _gauge("coe_outbox_oldest_seconds", "Age of the oldest such event.", oldest, "sink"),
-        _gauge("coe_heartbeat_age_seconds", "Time since a process gave a sign of life.", ages, "process"),
+        _gauge("coe_heartbeat_age_seconds", "Seconds since a process's last heartbeat.", ages, "process"),
     ]
 
 

@@ -141,7 +141,7 @@ def _before(gate: Gate, connection: Connection, key: str, name: str, sha256: str
     if board_rows.of_key(connection, key) is not None:
         raise Problem(
             ProblemKind.CONFLICT,
-            f"board '{key}' was submitted, and its pictures do not change any more",
+            f"board '{key}' was submitted already, so its pictures cannot change",
             "submit the board again under another key",
         )
     if before is None and views.count_of_board(connection, key) >= gate.config.limits.views:

@@ -142,7 +142,7 @@ def compared(draft: BoardDraft, store: str) -> list[tuple[str, ...]]:
 def _learn_rest(draft: BoardDraft, store: str) -> None:
     """Take the chosen experts, and make what the others need; ends with the status of a command that failed."""
     if rest := take_chosen(draft):
-        print(f"compared with a good part, for want of pictures: {', '.join(rest)}", flush=True)
+        print(f"too few pictures, so only compared with a good part: {', '.join(rest)}", flush=True)
     for words in compared(draft, store):
         status = subprocess.run(command_of(words), check=False).returncode
         if status not in (Exit.OK, Exit.NOT_GOOD):

@@ -129,7 +129,7 @@ def mark(draft: BoardDraft, said: Mapping[str, Mark]) -> dict[str, str]:
         if crop.mark != word:
             moves[path] = "/".join(part for part in (crop.component, word, path.rpartition("/")[2]) if part)
     if taken := [after for after in moves.values() if (draft.photos / after).exists()]:
-        raise ConfigError(f"photos/{taken[0]} is there already; rename one of the two")
+        raise ConfigError(f"photos/{taken[0]} exists already; rename one of the two")
     if moves:
         what = f"{counted(len(moves), 'picture')} marked"
         remember(draft, what, moves={f"photos/{a}": f"photos/{b}" for a, b in moves.items()})
@@ -188,7 +188,7 @@ def last_step(draft: BoardDraft) -> UndoStep | None:
 def take_back(draft: BoardDraft, number: int = 0) -> str:
     """Take the last step back, which must have this number if one is given; return its name. Raises ConfigError."""
     if not (steps := _steps(draft)):
-        raise ConfigError("there is no step that could be taken back")
+        raise ConfigError("there is no step to undo")
     place, note = steps[-1], _note(steps[-1])
     if number not in (0, int(place.stem)):
         raise ConfigError(f"the last step is another one now ({note['what']}); load the page again")

@@ -118,7 +118,7 @@ def _named(board: Board, content: RecipeContent, views: Sequence[View], pictures
         for view, shown in ((by_name[name], shown) for name, shown in request.views.items())
     ]
     shown_refdes = {item.refdes for item in seen}
-    detail = "the recipe names the component, and no picture of it came"
+    detail = "the recipe names the component, but no picture of it arrived"
     unseen = [
         Unseen(refdes, component, CallReason.MISSING_VIEW, detail)
         for refdes, component in content.components.items()

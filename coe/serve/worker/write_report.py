@@ -161,7 +161,7 @@ class WorkerReport:
         jump_s = self._wall_ahead_s() - self._offset_s
         if abs(jump_s) > JUMP_S:
             self._offset_s += jump_s
-            message = f"the wall clock of this machine jumped by {jump_s:+.0f} s; due times of boards follow no jump"
+            message = f"the wall clock of this machine jumped by {jump_s:+.0f} s; due times of boards are not affected"
             self.fault(NewFault(Process.WORKER, FaultKind.CLOCK, message))
 
     def _check_hangs(self, products: Products) -> None:

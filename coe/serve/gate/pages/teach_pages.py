@@ -78,7 +78,7 @@ def _shown(visit: Visit, draft: BoardDraft, step: TeachStep) -> Shown:
             return {**shown, "whole": False}
         if not next(one.can for one in shown["steps"] if one.step is step):
             failed = work is not None and work.state == "failed" and work.then == step
-            later = "This step comes later: first end those before it."
+            later = "This step comes later: first finish the steps before it."
             return {**shown, "fault": "" if failed else later, "whole": False}
         return {**shown, **_OF_STEP[step](draft)}
     except CoeError as error:

@@ -99,7 +99,7 @@ const frame = () => new Promise((then) => requestAnimationFrame(then));
 
 // A part of which no good one was ever seen has no reference, and needs none.
 async function reference(shown) {
-  at("no-reference").textContent = shown.reference ? "The reference could not be shown." : "No good one was seen yet.";
+  at("no-reference").textContent = shown.reference ? "The reference could not be shown." : "No good part was seen yet.";
   if (shown.reference) return picture("reference", [], shown.picture);
   [at("reference").hidden, at("no-reference").hidden] = [true, false];
   return true;
@@ -136,12 +136,12 @@ async function next(after = 0) {
   if (chosen) { await choose(); return; }
   if (!leads) { show(null, "Calls are verified in another tab of this browser."); return; }
   const answer = await send("POST", `/api/v1/calls/next?after=${after}&without=${held.map((item) => item.call.call)}`);
-  if (!answer) { show(null, "The next call did not come. It is asked for again."); return; }
+  if (!answer) { show(null, "The next call did not arrive. The page asks for it again."); return; }
   tag = answer.headers.get("ETag") ?? "";
   show(answer.status === 204 ? null : await answer.json());
   const left = Number(answer.headers.get("X-Open-Calls")) - held.length;
   at("left").textContent = left;
-  at("elsewhere").textContent = left ? `Somebody looks at the open ${left === 1 ? "call" : `${left} calls`}.` : "";
+  at("elsewhere").textContent = left ? `Someone else has reserved the open ${left === 1 ? "call" : `${left} calls`}.` : "";
   document.querySelector("nav [aria-current] .count")?.replaceChildren(left || "");
 }
 
@@ -149,7 +149,7 @@ async function choose() {
   const path = `/api/v1/calls/${chosen}`;
   const seen = await send("GET", path), found = await seen?.json();
   const answer = found?.open ? await send("POST", `${path}/claim`) : seen;
-  if (!answer) { show(null, "This call cannot be answered now. It is asked for again."); return; }
+  if (!answer) { show(null, "This call cannot be answered now. The page asks for it again."); return; }
   tag = answer.headers.get("ETag");
   show(found);
   at("left").parentElement.hidden = true;
