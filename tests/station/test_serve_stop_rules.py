@@ -110,7 +110,7 @@ def test_late_and_unseen_boards_are_counted_as_boards():
 @pytest.mark.parametrize(
     ("rule", "sentence"),
     [
-        ({"times": 3}, "`same` says what calls have in common; name some of component, expert, label"),
+        ({"times": 3}, "`same` states what calls have in common; name some of component, expert, label"),
         ({"times": 3, "boards": 2, "same": ["label"]}, "`boards` must be at least `times`"),
         ({"times": 3, "counts": "late boards", "same": ["label"]}, "leave it out with `counts: late boards`"),
         ({"times": 3, "counts": "late boards", "share": 0.5}, "`share` is for calls"),
