@@ -150,7 +150,9 @@ def test_a_board_is_decided_once(database):
     assert kinds(database) == [EventKind.BOARD_ACCEPTED, EventKind.BOARD_DECIDED]
 
 
-def test_a_board_for_review_without_calls_is_not_taken_as_verified(database):
+def test_a_board_without_calls_is_verified_at_once_but_for_one_in_review(database):
+    fine = database.write(decided, "k2")
+    assert (fine.state, fine.verified_us) == (BoardState.VERIFIED, fine.decided_us)
     with database.writing() as connection:
         board = accepted(connection, "k1")
         assert board_rows.decide(connection, replace(decision(board), verdict=Verdict.REVIEW))
