@@ -204,7 +204,8 @@ def test_later_findings_raise_severity_and_never_lower_it(database):
         assert not board_rows.amend(connection, Amendment(board.id, NOON + 9, [ng("R1", Verdict.REVIEW)]))
         found = the(row_types.get(connection, Board, board.id))
         assert (found.verdict, found.revision) == (Verdict.NG, 1)
-        assert [call.verdict for call in call_rows.of_board(connection, board.id)] == [Verdict.NG, Verdict.REVIEW]
+        calls = [(call.verdict, call.label) for call in call_rows.of_board(connection, board.id)]
+        assert calls == [(Verdict.NG, "cracked"), (Verdict.REVIEW, "")]
 
 
 def test_the_word_of_a_person_outranks_a_later_finding(database):

@@ -152,7 +152,8 @@ def test_the_recipe_of_a_new_service_carries_the_calibration_of_its_board(own_ti
     assert recipe.content["calibration"] == text
 
 
-def test_nobody_else_can_read_the_keys_while_they_are_written(own_tiny, monkeypatch):
+def test_nobody_else_can_read_the_keys_and_secrets_of_a_new_service_nor_while_they_are_written(own_tiny, monkeypatch):
+    """With its secrets there, no page needs room on the disk."""
     seen = {}
     sync = os.fsync
 
@@ -163,18 +164,10 @@ def test_nobody_else_can_read_the_keys_while_they_are_written(own_tiny, monkeypa
     monkeypatch.setattr(os, "fsync", see)
     board, store = own_tiny
     made = create(board.parent / "service", Wanted(str(board), store))
-    assert stat.S_IMODE(made.keys.stat().st_mode) == 0o600
     assert {mode for name, mode in seen.items() if "keys.json" in name} == {0o600}
-
-
-def test_a_new_service_has_its_secrets_so_that_no_page_needs_room_on_the_disk(own_tiny):
-    board, store = own_tiny
-    made = create(board.parent / "service", Wanted(str(board), store))
-    data = service_config.load(made.config).data
-    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in data.glob("*.secret")} == {
-        "session.secret": 0o600,
-        "archive.secret": 0o600,
-    }
+    kept = [made.keys, *service_config.load(made.config).data.glob("*.secret")]
+    assert {path.name for path in kept} == {"keys.json", "session.secret", "archive.secret"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in kept} == {0o600}
 
 
 @pytest.fixture

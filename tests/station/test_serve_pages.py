@@ -221,15 +221,12 @@ def chart_of(*values, signals=None):
     return Chart(0.5, 1.0, tuple(points))
 
 
-def test_a_chart_lies_within_its_frame():
+def test_a_chart_lies_within_its_frame_and_a_long_one_has_dots_for_what_signals_alone():
     drawn = the(rendering.draw(chart_of(0.5, 0.7, 0.8), LocalTime()))
     assert (drawn.line.count("M"), len(drawn.dots)) == (1, 3)
     assert all(rendering.TOP <= dot.y <= rendering.HEIGHT - rendering.BOTTOM for dot in drawn.dots)
     assert rendering.draw(chart_of(), LocalTime()) is None
     assert rendering.draw(chart_of(0.0), LocalTime()) is not None
-
-
-def test_a_long_chart_has_dots_for_what_signals_alone():
     drawn = the(rendering.draw(chart_of(*[0.5] * 150, signals=70), LocalTime()))
     assert [dot.signals for dot in drawn.dots] == [True]
     assert drawn.line.count("L") == 149
