@@ -100,7 +100,7 @@ def test_placements_are_looked_at_and_confirmed(served, browser, tmp_path):
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.wait_for_selector("#board-picture")
     page.set_input_files("#board-picture", blank)
-    page.wait_for_selector("#overlay-says:has-text('not registered')")
+    page.wait_for_selector("#overlay-stage:not([hidden])")
     assert not page.is_visible("#overlay-confirm")
     page.set_input_files("#board-picture", board)
     page.wait_for_selector("#overlay-confirm")

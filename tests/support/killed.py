@@ -120,7 +120,7 @@ def run_line(config, tiny, point=None, nth=1):
 
 def status_of(process):
     """Return the exit status of a process, once it has ended."""
-    process.join(100)
+    process.join(1000)
     return process.exitcode
 
 
