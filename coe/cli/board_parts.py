@@ -181,6 +181,7 @@ class Convert(Bringing):
 
     def run(self) -> Exit:
         from coe.bring.parts.converting import convert, former_recipe
+        from coe.placement import lay_out, parse_recipe
 
         with readable(self.file):
             raw = regular.read(self.file, parts_list.MAX_BYTES)
@@ -188,7 +189,7 @@ class Convert(Bringing):
             raise ConfigError("give --placements: the placement file that the recipe was used with")
         recipe = former_recipe(self.file, raw, self.answered(self.file.parent))
         made = convert(self.placements, self.bom, recipe.answers, recipe.components)
-        recipe.expect_known(made)
+        lay_out(parse_recipe(self.file, recipe.text.encode()), made.parts)  # one that is of no use stays as it is
         _tell(made, self.placements, self.bom, "mm")
         self.confirm(self.placements)
         put(made, self.file.parent, source(self.placements, self.bom))

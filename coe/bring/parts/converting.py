@@ -202,15 +202,6 @@ class FormerRecipe:
     answers: Answers
     components: Sequence[str]
 
-    def expect_known(self, made: Converted) -> None:
-        """Raise ConfigError for parts that were no component of it: it could not be used before, either."""
-        known = self.components
-        if strange := [part.refdes for part in made.parts if part.component and part.component not in known]:
-            raise ConfigError(
-                f"{list_few(strange)}: these parts are not components of the recipe; name them under placed_as or "
-                "not_inspected before it is converted"
-            )
-
 
 def former_recipe(path: Path, raw: bytes, more: Answers = AS_IT_IS) -> FormerRecipe:
     """Return a recipe, in a file's bytes, that reads a placement file; `more` has what commands said beside it.
