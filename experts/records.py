@@ -32,22 +32,18 @@ LETTERBOX = Preprocessing(interpolation="bilinear")
 _CENTRE = Preprocessing(resize="center-crop", interpolation="bilinear-antialias")
 """What ultralytics' classifiers are trained on."""
 _MEAN, _DEVIATION = NORMALIZATIONS["imagenet"]
-_LEGACY_CENTRE = _CENTRE.model_copy(update={"interpolation": "bilinear", "mean": _MEAN, "std": _DEVIATION})
-"""What the classifiers of the YOLOv5 repository are trained on."""
 _WEIGHTS = re.compile(r"(pytorch_)?(.+?)(_(quantized|optimized|simplified|fp16|u?int8|q4\w*))?\.", re.IGNORECASE)
 _ENDINGS = (".safetensors", ".pth.tar", ".pth", ".pt", ".ckpt", ".onnx", ".bin")
 _ANTIALIASED = {"bilinear": "bilinear-antialias", "bicubic": "bicubic-antialias"}
 _OF_PILLOW = {2: "bilinear-antialias", 3: "bicubic-antialias"}
-_CROPS = {"center": "center-crop", "squash": "stretch", "border": "letterbox"}
-"""timm's words for `Preprocessing.resize`; its `border` pads with the mean."""
+_CROPS = {"center": "center-crop", "squash": "stretch"}
+"""timm's words for `Preprocessing.resize`."""
 _OF_OPENVINO = {"standard": "stretch", "crop": "center-crop", "fit_to_window_letterbox": "letterbox"}
 _OTHER_STEPS = re.compile(
     r"do_(?!(resize|rescale|normalize|center_crop|convert_rgb|reduce_labels|convert_annotations)$)\w+|rescale_offset"
     r"|include_top|crop_to_patches|resize_short|max_patches|max_size|tile_size"
 )
 """Keys of Hugging Face's steps that nothing here does, such as padding to a square."""
-_SQUARE_FROM = 384
-"""From so many pixels on, Hugging Face's ConvNeXt cuts nothing off."""
 _SETTINGS = (
     "downsample_in_bottleneck",
     "downsample_in_first_stage",
@@ -171,7 +167,7 @@ def ultralytics(metadata: Mapping[str, str], where: str, *, is_classifier: bool)
     if task == "detect" and {"end2end", "nms", "args"} & metadata.keys():
         with_nms = isinstance(said["args"], Mapping) and said["args"].get("nms") is True
         layout = "end2end" if with_nms or "True" in (metadata.get("end2end"), metadata.get("nms")) else "yolov8"
-    classifier = _CENTRE if task == "classify" else _LEGACY_CENTRE if is_repository else None
+    classifier = _CENTRE if task == "classify" else None
     detector = LETTERBOX if task == "detect" or is_repository else None
     return Record(
         labels,
@@ -204,9 +200,7 @@ def timm(settings: Mapping[str, Any]) -> Record:
     size = _side(settings.get("img_size") or (list(shape[-2:]) if isinstance(shape, list | tuple) else None))
     mode = str(settings.get("crop_mode") or "center")
     how = _CROPS.get(mode)
-    if size and how == "letterbox" and share == 1 and pair is not None:
-        seen |= {"resize": how, "pad": tuple(round(255 * one) for one in pair[0])}
-    elif size and how not in (None, "letterbox") and isinstance(share, int | float) and 0 < share <= 1:
+    if size and how and isinstance(share, int | float) and 0 < share <= 1:
         seen |= {"resize": how, "shortest_edge": math.floor(size / share)}
     elif shape is not None or size:
         unsaid["resize"] = f"crop_mode = {mode:.20} and crop_pct = {share} of {shape or size} pixels are not supported"
@@ -232,17 +226,14 @@ def hugging_face(processor: Mapping[str, Any]) -> Record:
         seen["interpolation"] = _OF_PILLOW[resample]
     elif resample is not None:
         unsaid["interpolation"] = f"resample = {resample!s:.20} is not supported"
-    size, share, crop = processor.get("size"), processor.get("crop_pct"), processor.get("crop_size")
+    size, crop = processor.get("size"), processor.get("crop_size")
     sides = size if isinstance(size, dict) else {}  # what one number says, each of its programs knows
     short = _side(sides.get("shortest_edge"))
     edge = short or _side([sides.get("height"), sides.get("width")])
     how = "center-crop" if short else "stretch"
     cut = _side([*crop.values()] if isinstance(crop, dict) else crop) if processor.get("do_center_crop") else None
-    if isinstance(share, float) and share > 0 and edge:
-        cut = edge
-        how, edge = ("stretch", edge) if edge >= _SQUARE_FROM else ("center-crop", int(edge / share))
     side = cut or (edge if how == "stretch" else None)
-    if not edge or not side or edge < side:
+    if not edge or not side or edge < side or processor.get("crop_pct"):  # that of ConvNeXt
         why = "do_resize and do_center_crop make no squares of one size, or are not supported"
         return Record(None, None, seen, {**unsaid, "resize": why})
     shorter = edge if edge != side or how == "center-crop" else None

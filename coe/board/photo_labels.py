@@ -59,13 +59,6 @@ def alone(expert: Expert) -> Component:
     return Component(expert.id, 1, Step(expert.id, 0.0, outcomes))
 
 
-def names_faults(component: Component, experts: Mapping[str, Expert]) -> bool:
-    """Tell whether folders of a component have names of faults: its one expert knows nothing but good and not."""
-    steps = _steps_of(component)
-    answers = [Answers.of_steps(own, experts[id]) for id, own in steps.items()]
-    return len(answers) == 1 and answers[0].good == (NOTHING,) and len(answers[0].bad) == 1
-
-
 def known_to(board: Rules) -> Components:
     """Return the components of a board, and the labels of its experts."""
     return Components(board.components, labels_of(board.components.values()))
@@ -80,7 +73,9 @@ def of_component(component: Component, experts: Mapping[str, Expert], word: str)
     if saying := [id for id in steps if word in experts[id].labels]:
         return _with_those_before(steps, dict.fromkeys(saying, word))
     answers = {id: Answers.of_steps(own, experts[id]) for id, own in steps.items()}
-    if names_faults(component, experts) and letters(word) not in GOOD and not is_undecided(word):
+    own = next(iter(answers.values()))
+    knows_good_alone = len(answers) == len(own.bad) == 1 and own.good == (NOTHING,)
+    if knows_good_alone and letters(word) not in GOOD and not is_undecided(word):  # it names what is wrong
         return {id: own.bad[0] for id, own in answers.items()}
     try:
         if letters(word) in GOOD:

@@ -193,7 +193,10 @@ def unwrapped(
         if not found:
             raise StoreError(f"{where}: no network of this kind under --prefix {prefix}")
     if not found:
-        return _as_it_is(state, layers)
+        levels = {name.rpartition("/")[0] for name in state}
+        level = f"{levels.pop()}/" if len(levels) == 1 and levels != {""} else ""
+        own = {name.removeprefix(level): layer for name, layer in layers.items()}
+        return Unwrapped({name.removeprefix(level): value for name, value in state.items()}, own)
     first, *others = found
     if any(not torch.equal(state[f"{first}{name}"], state[f"{other}{name}"]) for other in others for name in needed):
         prefixes = " or ".join(start.rstrip("./") or "." for start in found)
@@ -219,14 +222,6 @@ def unwrapped(
             raise StoreError(f"{where}: its network has further layers ({list_few(odd)}); {_TO_ONNX}")
     remarks = (f"took the weights under '{first}'",) if first else ()
     return Unwrapped(taken, own, remarks)
-
-
-def _as_it_is(state: Mapping[str, torch.Tensor], layers: Mapping[str, Layer]) -> Unwrapped:
-    """Return all tensors without the keys that all of them lie under."""
-    levels = {name.rpartition("/")[0] for name in state}
-    level = f"{levels.pop()}/" if len(levels) == 1 and levels != {""} else ""
-    own = {name.removeprefix(level): layer for name, layer in layers.items()}
-    return Unwrapped({name.removeprefix(level): value for name, value in state.items()}, own)
 
 
 def backbone(foreign: Foreign, kind: ModuleKind, expert: Expert, where: str, prefix: str = "") -> Unwrapped:

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
+from torch.distributions import Normal, kl_divergence
 
 from coe.bring.importing import Brought
 from coe.core import Expert, Finding
@@ -255,10 +256,8 @@ def _divergence(
     mean, std = (torch.tensor(values)[None, :, None, None] for values in seen.normalization)
     with torch.inference_mode():
         given = first((pixels - mean) / std).double()
-    measured, spread = given.mean(dim=(0, 2, 3)), given.var(dim=(0, 2, 3)).clamp_min(1e-12)
     assert norm.running_mean is not None, "it was looked at before"
     assert norm.running_var is not None, "it was looked at before"
-    wide = norm.running_var.double().clamp_min(1e-12)
-    ratio = spread / wide
-    each = (ratio + (measured - norm.running_mean.double()) ** 2 / wide - 1 - ratio.log()) / 2
-    return float(each.mean())
+    moments = (given.mean(dim=(0, 2, 3)), given.var(dim=(0, 2, 3))), (norm.running_mean, norm.running_var)
+    measured, remembered = (Normal(mean.double(), var.double().clamp_min(1e-12).sqrt()) for mean, var in moments)
+    return float(kl_divergence(measured, remembered).mean())

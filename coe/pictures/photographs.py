@@ -26,7 +26,6 @@ from coe.helpers import regular
 from coe.helpers.files import write_atomically
 from coe.helpers.spelling import composed
 from coe.pictures.folder import why_no_file
-from coe.pictures.label_folders import GOOD, letters
 from coe.pictures.picture_file import FileStamp, PictureFile
 from coe.pictures.picture_names import other_format
 
@@ -346,8 +345,8 @@ def split(
     component and label. The part of a picture is its component and its name up to `__`, or what the first group of
     the regular expression `pattern` finds in its path. Files of the same bytes are one part.
 
-    Raises ConfigError for a pattern that makes no sense, or that finds nothing in a path, for files of the same bytes
-    of which one is good and another is not, and for a folder with the split of the folder around it; NotWritten.
+    Raises ConfigError for a pattern that makes no sense, or that finds nothing in a path, and for a folder with the
+    split of the folder around it; NotWritten.
     """
     before = Split.beside(root)
     if before is not None and not before.root.samefile(root):
@@ -392,20 +391,13 @@ def _with_parts(photographs: Sequence[Photograph], pattern: str) -> list[Photogr
     except re.error as error:
         raise ConfigError(f"'{pattern}' is not a regular expression: {error}") from error
     by_content: dict[str, str] = {}
-    says: dict[tuple[str, str], Photograph] = {}
     parts: dict[Path, str] = {}
-    faults = []
     for one in sorted(photographs, key=lambda one: not one.part):  # those that have a part come first
-        digest, matched = regular.sha256(one.path), search(composed(one.name))
+        matched = search(composed(one.name))
         own = f"{one.component}/{composed(one.path.stem).partition('__')[0]}".lstrip("/")
         if pattern:
             own = matched[min(1, matched.re.groups)] if matched else ""
         if not one.part and not own:
             raise ConfigError(f"the pattern '{pattern}' finds no group in '{one.name}'")
-        parts[one.path] = by_content.setdefault(digest, one.part or own)
-        other = says.setdefault((digest, one.component), one)
-        if one.label and other.label and (letters(one.label) in GOOD) != (letters(other.label) in GOOD):
-            faults.append(" and ".join(sorted((one.name, other.name), key=natural)))
-    if faults:
-        raise ConfigError(f"the same picture is both good and not good: {list_few(faults, SHOWN, '; ')}; remove one")
+        parts[one.path] = by_content.setdefault(regular.sha256(one.path), one.part or own)
     return [replace(one, part=parts[one.path]) for one in photographs]

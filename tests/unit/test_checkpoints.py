@@ -270,11 +270,7 @@ RECORDS = {
         {"size": 40, "resize": "center-crop", "shortest_edge": 50, "std": (0.4,) * 3, "channels": "rgb"},
     ),
     "timm squashes": ({"args": {"crop_pct": 1, "img_size": 40, "crop_mode": "squash"}}, {"resize": "stretch"}),
-    "timm's border": (
-        {"args": {"crop_pct": 1.0, "img_size": 40, "crop_mode": "border", "mean": [0.2] * 3, "std": [0.5] * 3}},
-        {"resize": "letterbox", "pad": (51, 51, 51)},
-    ),
-    "timm's other border": ({"args": {"crop_pct": 0.9, "img_size": 40, "crop_mode": "border"}}, {"unsaid": {"resize"}}),
+    "timm's border": ({"args": {"crop_pct": 0.9, "img_size": 40, "crop_mode": "border"}}, {"unsaid": {"resize"}}),
     "timm's Lanczos": (
         {"args": {"crop_pct": 1.0, "img_size": 40, "interpolation": "lanczos"}},
         {"unsaid": {"interpolation"}, "resize": "center-crop"},
@@ -313,10 +309,7 @@ CROP |= {"image_std": [0.5] * 3}
 HUGGING = {
     "a shorter side": (CROP | {"size": {"shortest_edge": 48}}, ("center-crop", 48, 40)),
     "a square": (CROP | {"size": {"height": 48, "width": 48}}, ("stretch", 48, 40)),
-    "ConvNext": (
-        {"do_resize": True, "size": {"shortest_edge": 40}, "crop_pct": 0.8333, "resample": 2},
-        ("center-crop", 48, 40),
-    ),
+    "ConvNext": ({"do_resize": True, "size": {"shortest_edge": 40}, "crop_pct": 0.8333, "resample": 2}, ("resize",)),
     "no crop": ({"do_resize": True, "size": {"shortest_edge": 40}}, ("resize",)),
     "a number": (CROP | {"size": 48}, ("resize",)),
     "another step": (CROP | {"size": 48, "do_pad": True}, ("resize", "mean")),

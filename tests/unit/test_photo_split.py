@@ -156,13 +156,6 @@ def test_the_folder_around_it_has_the_split(photos, call):
     assert (said.status, str(photos) in said.err) == (2, True)
 
 
-def test_a_picture_that_is_good_and_is_not_is_told(photos, call):
-    save(photos / "D1" / "missing" / "again.png", 3)
-    said = call("split", photos, command=experts_command)
-    assert (said.status, (photos / SPLIT).exists()) == (2, False)
-    assert "D1/good/SN3.png and D1/missing/again.png" in said.words
-
-
 def test_a_run_over_pictures_that_experts_learned_from_warns(photos, call):
     found, _ = finding.find(photos, Components(["D1"], ["cracked", "missing"]))
     assert photographs.learned_among(photos, found) == ()
