@@ -209,8 +209,7 @@ class LineOptions(BaseModel):
     board: Annotated[
         Boards,
         Option(
-            "Board: a name, or the path of its file. Several: a list, or a mapping to how many of each pass in the "
-            "same time.",
+            "Board: a name, or the path of its file. Several: a list, or a mapping from each to its relative number.",
             check=lambda name, value: value,
         ),
     ]
