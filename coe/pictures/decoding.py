@@ -104,7 +104,8 @@ def _from_bytes(data: bytes, bits: int | None, limit_pixels: int, min_side: int,
         raise UnsupportedImage(NO_PICTURE)
     picture = form(data)
     check_size(*picture.size, limit_pixels, min_side)
-    if picture.width * picture.height > (pixels_in(io.BytesIO(data)) or 0):
+    stated = picture.plain.pixels if isinstance(picture, Jpeg) else pixels_in(io.BytesIO(data))
+    if picture.width * picture.height > (stated or 0):
         # The memory was reserved by the size that `pixels_in` read: a larger picture must not be decoded.
         raise damaged()
     if isinstance(picture, Bmp | Tiff) and not written:

@@ -17,8 +17,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import BinaryIO, ClassVar
+from typing import BinaryIO, ClassVar, NamedTuple
 
 import numpy as np
 import simplejpeg
@@ -77,8 +76,7 @@ class Jpeg(JpegImageFile):
             if segment.mark == _SCAN:
                 return pixels
             if segment.mark in _FRAMES and len(segment.data) > 9:
-                height, width = segment.data[5:7], segment.data[7:9]
-                pixels = max(pixels or 0, int.from_bytes(height) * int.from_bytes(width))
+                pixels = max(pixels or 0, _pixels_of(segment.data))
         return None
 
     def _read_dpi_from_exif(self) -> None:
@@ -143,31 +141,37 @@ def _stuffed(zeros: re.Match[bytes]) -> bytes:
     return b"\0" if zeros.string[zeros.start() - 1 : zeros.start()] == b"\xff" else b""
 
 
-@dataclass(frozen=True, slots=True)
-class _Segment:
+class _Segment(NamedTuple):
     """A part of a header, from its 0xFF on."""
 
     mark: int
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class PlainJpeg:
-    """A JPEG without needless segments; the pixels of its first scan begin at `scan_at`."""
+class PlainJpeg(NamedTuple):
+    """A JPEG without needless segments; the pixels of its first scan begin at `scan_at`.
+
+    `pixels` is the largest size that a frame header states, as `Jpeg.pixels_in` returns it.
+    """
 
     data: bytes
     scan_at: int
+    pixels: int
+
+
+def _pixels_of(frame: bytes) -> int:
+    return int.from_bytes(frame[5:7]) * int.from_bytes(frame[7:9])
 
 
 def plain(data: bytes) -> PlainJpeg:
     """Return a JPEG with what its pixels and its orientation need; raises ImageError if its header is not whole."""
     kept: list[bytes | bytearray] = [data[:2]]
-    jfif, exif, xmp, adobe, frame = b"", b"", b"", bytearray(), bytes(10)
+    jfif, exif, xmp, adobe, frame, pixels = b"", b"", b"", bytearray(), bytes(10), 0
     file = io.BytesIO(data)
     for segment in _segments(file):
         mark, body = segment.mark, segment.data
         if mark in _FRAMES and len(body) > 9:
-            frame = body
+            frame, pixels = body, max(pixels, _pixels_of(body))
             _expect_read(mark, body[4])
         if mark == _JFIF and body[4:9] == b"JFIF\0" and len(body) >= 18:
             jfif = jfif or body[:9] + b"\1\1" + body[11:]  # version 1.1: of others libjpeg warns
@@ -184,7 +188,7 @@ def plain(data: bytes) -> PlainJpeg:
             _expect_all_scans(frame, body, data, file.tell())
             kept += [jfif, exif, xmp, adobe, _scan_of_all(body) if frame[1] in _SEQUENTIAL else body]
             head = b"".join(kept)
-            return PlainJpeg(b"".join((head, memoryview(data)[file.tell() :])), len(head))
+            return PlainJpeg(b"".join((head, memoryview(data)[file.tell() :])), len(head), pixels)
         elif mark not in _PROGRAMS:
             kept.append(body)
     raise damaged()
@@ -238,9 +242,9 @@ def _segments(file: BinaryIO) -> Iterator[_Segment]:
         start = bytes((0xFF, mark))
         if mark not in _ALONE:
             length = _whole(file, 2)
-            if int.from_bytes(length) < 2:
+            if (size := int.from_bytes(length)) < 2:
                 return
-            start += length + _whole(file, int.from_bytes(length) - 2)
+            start += length + _whole(file, size - 2)
         yield _Segment(mark, start)
         if mark == _SCAN:
             return
@@ -258,9 +262,10 @@ def _whole(file: BinaryIO, size: int) -> bytes:
 
 def _next_mark(file: BinaryIO, fill: re.Pattern[bytes]) -> int | None:
     """Read the next mark and what fills up in front of it; None if it is something else. Raises ImageError."""
-    at, ahead = file.tell(), file.read(2)
+    ahead = file.read(2)
     if len(ahead) == 2 and ahead[0] == 0xFF != ahead[1]:
         return ahead[1]
+    at = file.tell() - len(ahead)
     file.seek(at)
     ahead = file.read(_MOST_FILL)
     filled = fill.match(ahead)

@@ -25,6 +25,7 @@ from coe.pictures.decoding import decode
 from coe.pictures.exif import SeenSize, seen_size
 from coe.pictures.formats import pixels_in
 from coe.pictures.image_source import ImageSource
+from coe.pictures.jpeg import plain
 
 HEIGHT, WIDTH = 19, 26
 RGB = np.random.default_rng(0).integers(0, 256, (HEIGHT, WIDTH, 3), dtype=np.uint8)
@@ -456,7 +457,15 @@ def test_what_has_no_header_tells_nothing_and_a_lie_is_found(data, monkeypatch):
     assert pixels_in(io.BytesIO(data)) is None
     monkeypatch.setattr(decoding, "pixels_in", lambda file: WIDTH * HEIGHT - 1)
     with pytest.raises(ImageError, match="is damaged"):
-        decode(FILES["jpeg"])
+        decode(FILES["png"])
+
+
+def test_a_jpeg_of_two_headers_counts_as_its_larger_one_when_memory_is_reserved_and_when_it_is_decoded():
+    at = FILES["jpeg"].index(b"\xff\xc0")
+    frame = bytearray(FILES["jpeg"][at : FILES["jpeg"].index(b"\xff\xc4")])
+    frame[5:9] = struct.pack(">HH", 2 * HEIGHT, 3 * WIDTH)
+    two = FILES["jpeg"][:at] + bytes(frame) + FILES["jpeg"][at:]
+    assert plain(two).pixels == pixels_in(io.BytesIO(two)) == 6 * WIDTH * HEIGHT
 
 
 @pytest.mark.parametrize("mode", ["I", "F"])
