@@ -174,5 +174,5 @@ def laid_over(board: BoardSpec, name: str, document: YamlDocument) -> BoardSpec:
 def _check_labels(document: YamlDocument, place: KeyPath, scores: Iterable[str], labels: list[str]) -> None:
     for label in scores:
         if label not in labels:
-            why = f"'{label}' is not a label of '{place[1]}'{did_you_mean(label, labels)}; mend the entry, or take it"
-            raise document.error((*place, label), f"{why} out")
+            why = f"'{label}' is not a label of '{place[1]}'{did_you_mean(label, labels)}"
+            raise document.error((*place, label), f"{why}; correct the entry, or remove it")

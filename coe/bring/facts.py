@@ -93,7 +93,7 @@ def beside(path: Path) -> dict[str, str]:
         if key not in _KEYS:
             raise document.error((key,), f"'{key:.40}' is not a key; the keys are {keys}")
         if not words or not all(isinstance(word, str) for word in words):
-            raise document.error((key,), f"'{key}' needs a word, or a list of words as [ok, missing]")
+            raise document.error((key,), f"'{key}' needs a word, or a list such as [ok, missing]")
         said[key] = ",".join(words)
     return said
 

@@ -97,9 +97,8 @@ def check_learned(
             if component.references and learned and learned != frames:
                 names = ", ".join(f"'{id}'" for id in component.references)
                 raise StoreError(
-                    f"expert '{expert.id}' learned from parts in the frame of another reference than "
-                    f"{names} {'have' if len(component.references) > 1 else 'has'} now; train it again, or make the "
-                    "reference from the pictures of that time"
+                    f"expert '{expert.id}' was trained with other references than the present {names}; train it "
+                    "again, or restore the former ones with `coe-experts restore`"
                 )
 
 

@@ -52,7 +52,7 @@ def learn(board: Rules, store: Store, id: str, pictures: Sequence[Photograph], r
     plan = TrainingPlan(root, root, 1, 1, 1e-3, photographs=good, bits=board.bits)
     start = backbones.start_of(store, kind)
     trained = learning.learn(store, expert, kind, plan, start, lambda *_: None)
-    learning.put(store, expert, trained, start, f"learned from {len(good)} good pictures, to stand behind {id}")
+    learning.put(store, expert, trained, start, f"learned from {len(good)} good pictures, as a check behind {id}")
     passing = [x for x in of.labels if any(step.outcomes.get(x) is Verdict.OK for step in board.steps_of(id))]
     entry = {"kind": _KIND, "labels": [STRANGE], "input": expert.input_size, "then": {STRANGE: "REVIEW", NOTHING: "OK"}}
     return Behind(new, trained, f"{flow(new)}: {flow(entry)}", f"then: {flow(dict.fromkeys(passing, new))}")

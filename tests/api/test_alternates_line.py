@@ -110,11 +110,11 @@ def test_an_expert_is_bound_to_all_frames_in_which_it_learned(learned, call):
     verify = ("verify", *ALLOW)
     assert call(*verify, command=experts_command).status == 0
     (learned / "turned.yaml").write_text(BOARD.replace("[blank, marked]", "[marked, blank]"), encoding="utf-8")
-    with pytest.raises(StoreError, match="learned from parts in the frame of another reference"):
+    with pytest.raises(StoreError, match="was trained with other references"):
         Inspector("turned.yaml", allow_kinds=["golden_parts"], profile=None)
     References(Store(None)).put("two/marked", learn({"new": second_look(part(3))}).encoded("another"))
     assert call(*verify, command=experts_command).status == 1
-    with pytest.raises(StoreError, match="learned from parts in the frame of another reference"):
+    with pytest.raises(StoreError, match="was trained with other references"):
         Inspector("two.yaml", allow_kinds=["golden_parts"], profile=None)
 
 

@@ -314,8 +314,8 @@ class Making:
         ]
         if self.held and camera.spread_mm > _STILL_MM:
             notes.append(
-                f"the boards lie up to {camera.spread_mm:.1f} mm apart in the pictures: does a fixture hold them? They "
-                "are cut where the mean is"
+                f"the places of the boards differ by up to {camera.spread_mm:.1f} mm: does a fixture hold them? All "
+                "are cut at the mean place"
             )
         if camera.keystones_differ:
             notes.append("the camera was not always in the same place: fix it for pictures that are inspected")

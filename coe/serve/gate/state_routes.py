@@ -83,7 +83,7 @@ def why_not_ready(connection: Connection, now_us: int) -> str:
     active = recipe_versions.all_active(connection)
     faults = [one for one in fault_log.open_faults(connection) if one.kind is FaultKind.INSPECTOR_FAILED]
     if active and {f"{one.name} {one.version}" for one in active} <= {one.about for one in faults}:
-        return f"no active recipe can be opened ({faults[0].message}); mend it, and activate it again"
+        return f"no active recipe can be opened ({faults[0].message}); correct it, and activate it again"
     return states.why_closed(connection)
 
 
