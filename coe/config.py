@@ -110,7 +110,7 @@ GROUP_HOLD_S = 30.0
 """How long a group takes in new stages after its first batch; later stages start a new group at the end."""
 PREFETCH_GROUPS = 32
 """How many groups of a backlog a prefetch policy looks at, so that a long backlog costs no more than a short one."""
-USAGE_IMAGES = 2000
+USAGE_IMAGES = 8000
 """How many images the rules' usage probability counts as; the estimate from arrivals forgets at that pace (line)."""
 DRIFTED_EXPERTS = 5
 """How many experts are listed, of those whose estimated usage differs most from the rules'."""
@@ -118,6 +118,8 @@ DRIFT = 0.01
 """The least difference that the terminal shows: 0.01 is one image in a hundred."""
 OUTLOOK_IMAGES = 100
 """The number of coming images over which the expected use of an expert is counted (line)."""
+GAIN_IMAGES_EACH = 20
+"""Over how many coming images, for each expert of the line, a load looks whether its expert is needed again (line)."""
 LOADS_AHEAD = 3
 """For how many loads after the present one executors make room at most, however long their batches take (line)."""
 LOAD_CANDIDATES = 4

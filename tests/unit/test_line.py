@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from lines import ENGINE, arrive, board, cost, inspect, line_of, log_of, stopping
 from thorough import THOROUGH
 
+from coe import config
 from coe.core import Verdict
 from coe.errors import RulesError
 from coe.inspector.precision import VariantChoice, apply_choice
@@ -121,8 +122,9 @@ def test_no_stage_waits_longer_than_it_may_and_the_oldest_goes_first_once_all_ar
     ]
 
 
-def test_usage_that_drifts_is_noticed():
-    """The rules call c rare; after a few hundred images of it alone it is what is kept."""
+def test_usage_that_drifts_is_noticed(monkeypatch):
+    """The rules call c rare; after many images of it alone it is what is kept."""
+    monkeypatch.setattr(config, "USAGE_IMAGES", 2000)
     line = line_of(board({"A": 60, "B": 50, "C": 1, "D": 1}), 24, strategy="late-binding")
     for number in range(2000):
         line.arrive(10.0 + number, "C")

@@ -321,6 +321,8 @@ class Gain(Prefetch):
     def watch(self, world: World) -> None:
         self._world = world
         self._changed = world.demand.subscribe()
+        # The more experts there are, the more images pass before a load is needed again.
+        self._outlook_images = config.GAIN_IMAGES_EACH * len(world.graph.experts)
         self._holders = {executor.pool.id: executor for executor in world.executors.values()}
         (self._backlog,) = world.backlogs()
         self._hurried = Ranking()
@@ -462,7 +464,9 @@ class Gain(Prefetch):
         """Rank an absent expert that stages wait for."""
         group = self._backlog.first(expert)
         assert group is not None, f"nothing waits for '{expert}'"
-        gain = self._backlog.waiting(expert) / (1 + self._later(expert))
+        demand = self._world.demand
+        later = self._outlook_images * demand.usage(expert) + demand.coming(expert)
+        gain = self._backlog.waiting(expert) / (1 + later)
         for id, holder in self._holders.items():
             switch_s = self._world.switch_s(holder.pool, expert)
             source = self._world.source(holder.pool.device, expert)
