@@ -19,7 +19,7 @@ IMAGES, PRODUCERS = 6000, 4
 REOPENED, WARM = 40, 5
 """How many lines are opened and closed, and how many of them fill caches of the process first."""
 MOST_LEAK_BYTES = 50_000
-"""What a line may leave on the heap; a step of 1.2 MB in the midst of all lives looks like 41 kB a line."""
+"""What a line may leave on the heap; over 300 lines it was 2 kB a line."""
 
 
 def test_a_flood_is_answered_to_the_last_image_in_bounded_memory(tiny, chance):
@@ -104,9 +104,10 @@ def test_lines_that_are_opened_and_closed_leave_no_memory_threads_or_descriptors
 
     lives = [life() for _ in range(REOPENED)][WARM:]
     assert lives[-1].left == lives[0].left, "threads or descriptors are left"
-    # The heap goes up and down in steps of about a megabyte, whatever lines do. The median slope between any two lives
-    # passes over steps; a leak of each line shows in it as what it is.
-    leak = theilslopes([life.heap_bytes for life in lives]).slope
+    # The heap goes up and down in steps of about a megabyte, whatever lines do. A step lies in one half of the lives, a
+    # leak of each line in both; the median slope between any two lives shows it as what it is.
+    held = [life.heap_bytes for life in lives]
+    leak = min(theilslopes(half).slope for half in (held[: len(held) // 2], held[len(held) // 2 :]))
     assert leak <= MOST_LEAK_BYTES, f"each line left {leak / 1e3:.0f} kB"
     # Buffers of weights are no part of the heap, and one of them is 45 MB.
     grown = lives[-1].resident_bytes - lives[0].resident_bytes
