@@ -77,16 +77,16 @@ class _Statement:
     expert: Expert
 
 
-def boxes_of(file: Path, expert: Expert, shape: tuple[int, ...]) -> tuple[Box, ...]:
+def boxes_of(file: Path, labels: Sequence[str], shape: tuple[int, ...]) -> tuple[Box, ...]:
     """Read a YOLO file of the labels of a picture (H, W, 3); without one it has no box. Raises ConfigError."""
     if not file.is_file():
         return ()
-    labels: dict[float, str] = dict(enumerate(expert.labels))
+    named: dict[float, str] = dict(enumerate(labels))
     found = []
     for line in regular.read(file, 1 << 20).decode(errors="replace").splitlines():
         try:
             number, x, y, width, height = (float(word) for word in line.split()[:5])
-            label = labels[number]
+            label = named[number]
         except (ValueError, KeyError) as error:
             raise ConfigError(f"{file}: '{line:.60}' is not a YOLO box, or has an unknown label") from error
         sides = shape[1], shape[0]
@@ -211,6 +211,9 @@ def _by_boxes(brought: Brought, kind: Kind, statements: Sequence[_Statement], pi
         return Proof(f"the true boxes {overlaps} with {statements[best].options}")
     if len(pictures) < _LEAST_REMEMBERED:
         return Proof(unproven=f"{UNPROVEN}: {_LEAST_REMEMBERED} pictures with boxes or more would refute it")
+    if found[0] < _WORSE_IOU and any(one.boxes for one in pictures):
+        overlaps = f"the true boxes overlap with the boxes found by {found[0]:.2f} (IoU)"
+        return Proof(f"{overlaps}; are the labels in the order of the outputs?")
     return _open(statements, [iou > found[0] - _WORSE_IOU for iou in found], f"{len(pictures)} pictures with boxes")
 
 

@@ -36,7 +36,7 @@ from coe.errors import ConfigError, ImageError, StoreError, list_few, readable, 
 from coe.helpers import regular
 from coe.helpers.files import DiskFull, replacing, write_atomically, writing
 from coe.helpers.plugins import running
-from coe.learn import backbones
+from coe.learn import backbones, data_set
 from coe.pictures.decoding import decode
 from coe.pictures.finding import photographs_in
 from coe.pictures.photographs import TABLE, natural
@@ -337,7 +337,9 @@ def _shown(folder: Path, expert: Expert, bits: int | None, others: Sequence[str]
     else:
         with readable(home):
             found = photographs_in(home)
-    paths, pictures = [], []
+    paths, pictures, labels = [], [], expert.labels
+    if boxes.is_dir() and (described := folder / "data.yaml").is_file():
+        labels = data_set.labels(described)  # whose names are those of the numbers
     for one in found:
         try:
             image = np.asarray(decode(one.file, bits=bits), np.uint8)
@@ -345,7 +347,7 @@ def _shown(folder: Path, expert: Expert, bits: int | None, others: Sequence[str]
             continue
         true = None
         if boxes.is_dir() and not one.expert:
-            true = proving.boxes_of((boxes / one.path.relative_to(home)).with_suffix(".txt"), expert, image.shape)
+            true = proving.boxes_of((boxes / one.path.relative_to(home)).with_suffix(".txt"), labels, image.shape)
         paths.append(one.path)
         pictures.append(Shown(image, one.label if one.expert else "", true))
     if not pictures and (found or not others):

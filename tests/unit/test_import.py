@@ -452,10 +452,10 @@ def picture(path, level=9):
 
 
 def folder(root, **counts):
-    for label, count in counts.items():
+    for place, (label, count) in enumerate(counts.items()):
         (root / label).mkdir(parents=True, exist_ok=True)
         for number in range(count):
-            picture(root / label / f"{number}.png", 10 * number)
+            picture(root / label / f"{number}.png", 10 * number + place)
 
 
 def looping(root):
@@ -506,14 +506,14 @@ DATA = {
     "many levels": (lambda d: d.write_text("train: " + "[" * 900 + "]" * 900), "nested deeper"),
     "not YAML": (lambda d: d.write_text("train: [\n"), "not valid YAML"),
     "a key twice": (lambda d: d.write_text("train: a\ntrain: b\nnames: [a]\n"), "occurs twice"),
-    "a picture": (lambda d: d.write_bytes(b"\x89PNG") and d.rename(d.parent / "data.PNG"), "data.PNG is a picture"),
+    "a picture": (lambda d: d.write_bytes(b"\x89PNG") and d.rename(d.parent / "data.PNG"), "data.PNG"),
 }
 
 
 @pytest.mark.parametrize(("make", "says"), DATA.values(), ids=DATA)
 def test_data_from_which_nothing_can_be_trained(tmp_path, call, make, says):
-    data = make(tmp_path / "data")
-    data = data if isinstance(data, Path) else tmp_path / "data"
+    data = make(tmp_path / "data.yaml")
+    data = data if isinstance(data, Path) else tmp_path / "data.yaml"
     options = ("--kind", "narrow", "--input", "32", "--epochs", "1", "--store", tmp_path / "store")
     said = call("train", "t/x", "--data", data, *options, command=experts_command)
     refused(said, tmp_path / "store", says)

@@ -142,6 +142,10 @@ def test_boxes_tell_the_layout_of_a_detector(tmp_path):
         faults[layout] = prove(Brought(expert, (), file=tmp_path / "d.onnx"), onnx, pictures, 0.8).fault
     assert faults["corners"] == ""
     assert "--layout corners" in faults["yolov8"]
+    means = Outputs.model_validate({"name": "y", "layout": "corners"})
+    swapped = replace(expert, labels=("bridge",), outputs=means)  # its pictures show joints
+    fault = prove(Brought(swapped, (), file=tmp_path / "d.onnx"), onnx, pictures, 0.8).fault
+    assert "0.00 (IoU)" in fault
 
 
 @pytest.fixture
@@ -198,8 +202,13 @@ def test_boxes_of_yolo_are_read_beside_their_pictures(run, tmp_path):
     (tmp_path / "set" / "labels").mkdir()
     (tmp_path / "set" / "labels" / "0.txt").write_text("0 0.5 0.5 0.2 0.2\n")
     options = ("--channels", "rgb", "--normalize", "0..1", "--images", tmp_path / "set")
-    assert run(*options).status == 0
+    said = run(*options)  # a classifier finds no box
+    assert (said.status, "0.00 (IoU)" in said.words) == (2, True)
     for number in ("7", "-1", "0.5"):  # of two labels
         (tmp_path / "set" / "labels" / "1.txt").write_text(f"{number} 0.5 0.5 0.2 0.2\n")
         said = run(*options)
         assert (said.status, "1.txt" in said.words) == (2, True)
+    (tmp_path / "set" / "labels" / "1.txt").write_text("2 0.5 0.5 0.2 0.2\n")
+    (tmp_path / "set" / "data.yaml").write_text("train: images\nnames: [red, green, blue]\n")
+    said = run(*options)  # 2 is blue
+    assert (said.status, "(IoU)" in said.words) == (2, True)
