@@ -112,7 +112,7 @@ def test_a_label_that_no_rule_covers_or_a_branch_that_fails_keeps_what_was_found
     odd = Finding("x", "fp32", "smudge", 0.9)
     line = line_of(board({"A": 1}, {"a": "[x, y]"}), 44, findings={(0, "x"): odd})
     inspect(line, (10.0, "AA"))
-    assert line.results[0].error == "expert 'x' said 'smudge', which no rule covers"
+    assert line.results[0].error.startswith("expert 'x' gave 'smudge', which no rule covers")
     assert line.results[0].verdict is None
     said = [(finding.expert, finding.label) for finding in line.results[0].findings]
     assert said == [("a", "ok"), ("x", "smudge"), ("y", "ok")]
