@@ -420,6 +420,11 @@ def test_all_passes_count_as_decided_and_first_passes_alone_in_a_yield(database)
         first, second = accept(connection, "SN1"), accept(connection, "SN1")
         board_rows.decide(connection, decision(first, ng()))
         board_rows.decide(connection, decision(second, late()))
+        (one,) = call_rows.of_board(connection, first.id)
+        for outcome, label in ((Outcome.FALSE_CALL, ""), (Outcome.CONFIRMED, "chipped")):
+            word = NewVerification(outcome, NOON, "ann", label)
+            verifications.record_verification(connection, the(row_types.get(connection, Call, one.id)), word)
         assert hourly.decisions(connection) == {Verdict.NG: 1, Verdict.REVIEW: 1}
         (count,), (found,) = hourly.board_counts(connection, ALWAYS), hourly.call_counts(connection, ALWAYS)
-    assert (count.boards, count.late, found.calls) == (1, 0, 1)
+    assert (count.boards, count.late, count.good) == (1, 0, 0)
+    assert (found.calls, found.label, found.outcome) == (1, "chipped", Outcome.CONFIRMED)
