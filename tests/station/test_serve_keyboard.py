@@ -296,7 +296,7 @@ def test_a_scan_of_no_board_stays_in_the_field_where_it_was_made(served, browser
 
 def test_escape_leaves_the_search_field_so_that_menu_keys_work(served, browser):
     page = signed_in(served, browser, Role.OPERATOR, "/boards")
-    page.wait_for_function("document.activeElement.id === 'scan'")
+    page.wait_for_function("() => document.activeElement.id === 'scan'")
     page.wait_for_load_state()  # its script is there, too
     page.keyboard.press("Escape")
     page.keyboard.press("f")
