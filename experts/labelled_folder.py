@@ -34,17 +34,8 @@ class LabelledImages:
     labels: torch.Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class LabelledParts:
-    """The images to learn from, those to choose the best epoch by (there may be none), and those held out."""
-
-    training: LabelledImages
-    choosing: LabelledImages
-    held_out: LabelledImages
-
-
-def read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: TakenPictures) -> LabelledParts:
-    """Return the images in three parts, and note them in `taken`; see `experts.proof`.
+def read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: TakenPictures) -> dict[Purpose, LabelledImages]:
+    """Return the images by what they are for, and note them in `taken`; see `experts.proof`. VERIFY may have none.
 
     Without a `val` or `test` folder, a share `plan.held_out` of each label's images is held out, by `plan.seed`; none
     if it is 0. What is held out and was learned as well, under another name, measures nothing and is left out. Raises
@@ -57,9 +48,7 @@ def read(kind: Kind, expert: Expert, plan: TrainingPlan, taken: TakenPictures) -
     held, leaked = loaded[Purpose.TEST], taken.leaked
     clean = [picture.path not in leaked for picture in taken.pictures if picture.part is Purpose.TEST]
     kept = torch.tensor(clean, dtype=torch.bool)
-    return LabelledParts(
-        loaded[Purpose.LEARN], loaded[Purpose.VERIFY], LabelledImages(held.images[kept], held.labels[kept])
-    )
+    return loaded | {Purpose.TEST: LabelledImages(held.images[kept], held.labels[kept])}
 
 
 def _parts(expert: Expert, plan: TrainingPlan) -> dict[Purpose, dict[str, list[Path]]]:

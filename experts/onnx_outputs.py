@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -174,20 +174,12 @@ def are_chosen(values: Floats, means: Outputs, expert: Expert) -> bool:
 
 def _layouts_of(name: str, shape: Sequence[int], expert: Expert) -> list[Layout]:
     """Return the layouts that an output of a name and a shape may be in."""
-    count = len(expert.labels)
-    if len(shape) == 2:
-        return ["scores"] if may_fit(shape, "scores", count) else []
     if name.startswith((CHOSEN, UNNUMBERED)):
         return ["end2end"]
-    found: list[Layout] = []
-    if _axis_of(shape, count, name) is not None:
-        # DETR and its kin call centres and sizes `pred_boxes`.
-        found += ["yolov8"] if name.partition("+")[0] == "pred_boxes" else ["yolov8", "corners"]
-    if shape[2] == 5 + count and _is_grid(shape[1], _sides_of(expert)):
-        found.append("yolov5")
-    if shape[2] == 6:
-        found.append("end2end")
-    return found
+    # DETR and its kin call centres and sizes `pred_boxes`; a table of YOLOv5 has a row for each cell of its grids.
+    out = {"corners"} if name.partition("+")[0] == "pred_boxes" else set()
+    out |= set() if _is_grid(shape[1], _sides_of(expert)) else {"yolov5"}
+    return [one for one in get_args(Layout) if one not in out and may_fit(shape, one, len(expert.labels), name)]
 
 
 def _axis_of(shape: Sequence[int | None], count: int, name: str) -> int | None:

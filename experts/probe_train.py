@@ -51,7 +51,7 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
         parts = read(kind, expert, replace(plan, held_out=0.0), taken)
         _refuse_same(taken, expert)
         _refuse_alike(taken, expert)
-        learning, turns = _joined(parts.training, parts.choosing), TURNS if plan.turned else 1
+        learning, turns = _joined(parts[Purpose.LEARN], parts[Purpose.VERIFY]), TURNS if plan.turned else 1
         pictures = Pictures.of_data(learning, taken, Purpose.LEARN, Purpose.VERIFY)
         rows = beside_good.rows_of(kind, module, expert, pictures, turns)
         remarks = _remarks(rows, expert, kind.architecture.channels[kind.stages[-1]])
@@ -62,9 +62,9 @@ def train(kind: BackboneKind, expert: Expert, plan: TrainingPlan, progress: Prog
         look, items = _examined(kind, module, look, rows, head, turns)
         module.parts.near.fill(look.nearness)
         head.fill(module, [label in Answers.of_labels(expert).good for label in expert.labels])
-        if len(parts.held_out.labels):
-            measured = [kind.forward(module, batch) for batch in parts.held_out.images.split(BATCH)]
-            logits, truth = torch.cat([one["logits"] for one in measured]).numpy(), parts.held_out.labels.numpy()
+        if len(parts[Purpose.TEST].labels):
+            measured = [kind.forward(module, batch) for batch in parts[Purpose.TEST].images.split(BATCH)]
+            logits, truth = torch.cat([one["logits"] for one in measured]).numpy(), parts[Purpose.TEST].labels.numpy()
         else:
             first = np.arange(len(rows.labels)) < len(rows.labels) // turns
             logits, truth = head.logits[first], rows.labels[first]

@@ -96,7 +96,7 @@ def test_few_held_out_pictures_choose_nothing_and_many_are_halved(tmp_path):
     def parts(data):
         taken = TakenPictures(data)
         read = labelled_folder.read(SMALL, CHIP, plan(data), taken)
-        counts = [len(part.labels) for part in (read.training, read.choosing, read.held_out)]
+        counts = [len(part.labels) for part in read.values()]
         by_part = {part: [p.path for p in taken.pictures if p.part is part] for part in Purpose}
         assert counts == [len(paths) for paths in by_part.values()]
         assert len({path for paths in by_part.values() for path in paths}) == sum(counts), "no picture is in two parts"

@@ -140,12 +140,7 @@ def read_sheet(path: Path, raw: bytes, is_table: Callable[[Sequence[TextLine]], 
     Of these it is one that is not hidden. Notes tell the other sheets, and what is hidden. Raises ConfigError.
     """
     sheets = _sheets(path, raw)
-    lines = {
-        sheet.title: [
-            TextLine.of_cells(number, (_NO_WIDTH.sub("", cell) for cell in cells)) for number, cells in sheet.rows
-        ]
-        for sheet in sheets
-    }
+    lines = {sheet.title: [TextLine.of_cells(number, cells) for number, cells in sheet.rows] for sheet in sheets}
     filled = [sheet for sheet in sheets if len(lines[sheet.title]) > 1]
     fitting = [sheet for sheet in filled if len(filled) == 1 or is_table(lines[sheet.title])]
     fitting = [sheet for sheet in fitting if not sheet.is_hidden] or fitting
