@@ -47,10 +47,9 @@ def train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progre
 
 def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progress, augment: Augment) -> Trained:
     taken = TakenPictures(plan.data, plan.bits)
-    parts = read(kind, expert, plan, taken)
-    training = Pictures.of_data(parts[Purpose.LEARN], taken, Purpose.LEARN)
-    chooses = len(parts[Purpose.VERIFY].labels) > 0
-    watched = parts[Purpose.VERIFY] if chooses else parts[Purpose.TEST]
+    learning, choosing, held_out = read(kind, expert, plan, taken).values()
+    training, chooses = Pictures.of_data(learning, taken, Purpose.LEARN), len(choosing.labels) > 0
+    watched = choosing if chooses else held_out
     generator = torch.Generator().manual_seed(plan.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     module = skeleton(kind, expert)
@@ -92,7 +91,7 @@ def _train(kind: ModuleKind, expert: Expert, plan: TrainingPlan, progress: Progr
         progress(epoch, plan.epochs, now)
     if chooses:
         module.load_state_dict(state)
-        seen = answers(kind, module, parts[Purpose.TEST], plan.batch)
+        seen = answers(kind, module, held_out, plan.batch)
     items: list[ExamItem] | None = None
     if good_parts is not None:
         measures, items, told = beside_good.add_parts(kind, module.cpu(), good_parts, expert, plan, training)
