@@ -383,6 +383,12 @@ def test_a_quantity_or_a_word_of_any_language_leaves_a_part_out(row: str) -> Non
     assert {name: part.is_fitted for name, part in read.items()} == {"R1": True, "R9": False}
 
 
+@pytest.mark.parametrize("column", ["Stk.", "Pcs", "Menge", "Count"])
+def test_a_quantity_of_0_has_many_names(column: str) -> None:
+    read = parse_bom(Path("b.csv"), f"{column},Designator,Value\n1,R1,1k\n0,R9,1k\n".encode())
+    assert [part.is_fitted for part in read.values()] == [True, False]
+
+
 def test_legends_totals_and_names_like_dates_are_read() -> None:
     text = "DNP = do not populate,,\nParts marked DNP are not fitted,,\n"
     text += "Total: 5,5,\nTotal 5 parts,,\nVersion: 1.0,,\nDate: 2024-01-31,,\n\u5408\u8ba1\uff1a5,,\n"
