@@ -5,11 +5,12 @@ from pathlib import Path
 import yaml
 
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"
+DATA = PAGE.with_suffix(".yaml")
 _HEAD = "| | measured | goal | on |\n|---|---|---|---|\n"
 
 
 def page():
-    data = yaml.safe_load(PAGE.with_suffix(".yaml").read_text(encoding="utf-8"))
+    data = yaml.safe_load(DATA.read_text(encoding="utf-8"))
     return "\n".join([data["intro"], *(_section(**section) for section in data["sections"])])
 
 

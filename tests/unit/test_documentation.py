@@ -17,8 +17,10 @@ import pages
 import psutil
 import pytest
 import results_page
+import simulated_figures
 import typer
 import typer.main
+from tables import with_slow_rows
 
 from coe.cli.start import MODULES
 
@@ -157,6 +159,25 @@ def test_files_and_methods_that_a_tour_names_are_there(name):
         assert re.search(rf"^class {match[1]}\b", code, re.MULTILINE), match[0]
         assert re.search(rf"def {match[2]}\b|^    (self\.)?{match[2]}\b.*=|self\.{match[2]}: ", code, re.MULTILINE), (
             match[0]
+        )
+
+
+def test_simulated_figures_are_those_of_their_rows():
+    data = results_page.DATA.read_text(encoding="utf-8")
+    for words, figure in simulated_figures.measured(simulated_figures.read()).items():
+        assert f'["{words}", "{figure}"' in data, "write it again: python tests/support/simulated_figures.py"
+
+
+SIMULATED = simulated_figures.read()
+SAMPLE = [next(row for row in reversed(SIMULATED) if row["run"] == name) for name in simulated_figures.runs()]
+
+
+@pytest.mark.parametrize("row", with_slow_rows(SAMPLE[::-1], fast=1), ids=lambda row: row["run"])
+def test_simulated_rows_are_those_of_today(row):
+    (found,) = simulated_figures.simulate(simulated_figures.again(row, simulated_figures.runs()[row["run"]]))
+    for name in simulated_figures.FIGURES:
+        assert float(found[name]) == pytest.approx(float(row[name]), rel=1e-5), (
+            f"{name} has changed; simulate the figures again: python tests/support/simulated_figures.py"
         )
 
 
