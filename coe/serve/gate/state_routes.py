@@ -81,9 +81,9 @@ def why_not_ready(connection: Connection, now_us: int) -> str:
     if (state := states.line(connection)) not in (LineState.WAITING, LineState.RUNNING, LineState.HELD):
         return f"the line is {state}"
     active = recipe_versions.all_active(connection)
-    faults = [one for one in fault_log.open_faults(connection) if one.kind is FaultKind.INSPECTOR_FAILED]
-    if active and {f"{one.name} {one.version}" for one in active} <= {one.about for one in faults}:
-        return f"no active recipe can be opened ({faults[0].message}); correct it, and activate it again"
+    failed = {one.about for one in fault_log.open_faults(connection) if one.kind is FaultKind.INSPECTOR_FAILED}
+    if active and {f"{one.name} {one.version}" for one in active} <= failed:  # nobody needs a key to read this
+        return "no active recipe can be opened; correct what the faults name, and activate it again"
     return states.why_closed(connection)
 
 
