@@ -196,8 +196,8 @@ def box(label="joint", score=0.9, corner=1.0):
     ("finding", "complaint"),
     [
         (Finding("d", "fp32", "joint", 0.9, (box("crack"),)), "it said 'crack', which is not one of its labels"),
-        (Finding("d", "fp32", "joint", 0.9, (box(NOTHING),)), "it said 'none', but gave 1 box"),
-        (Finding("d", "fp32", NOTHING, 0.9, (box(),)), "it said 'none', but gave 1 box"),
+        (Finding("d", "fp32", "joint", 0.9, (box(NOTHING),)), "it said 'none', but gave boxes"),
+        (Finding("d", "fp32", NOTHING, 0.9, (box(),)), "it said 'none', but gave boxes"),
         (Finding("d", "fp32", "joint", 0.9, (box(score=NAN),)), "its scores are not numbers"),
         (Finding("d", "fp32", "joint", 0.9, (box(), box(score=INF))), "its scores are not numbers"),
         (Finding("d", "fp32", "joint", 0.9, (box(corner=NAN),)), "its boxes have coordinates that are not numbers"),
