@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coe import config
 from coe.errors import ConfigError
 
 
@@ -47,7 +46,7 @@ class Traffic:
     """`move_s` is the time that an image takes to another box; as many as `images` wait together and share loads."""
 
     move_s: float = 0.0
-    images: int = config.USAGE_IMAGES
+    images: int = 2000
 
 
 DEFAULT_TRAFFIC = Traffic()
