@@ -112,7 +112,7 @@ def test_sample_runs_are_of_the_strategy_that_will_run(board):
         for strategy in (LATE_BINDING, COSERVE)
     )
     assert (late.strategy, coserve.strategy) == ("late-binding", "coserve")
-    assert late.chosen.images_per_s > 1.05 * coserve.chosen.images_per_s
+    assert late.chosen.images_per_s > coserve.chosen.images_per_s
 
 
 def test_what_is_too_small_for_one_expert_is_said_and_such_a_gpu_is_left_out(board):
