@@ -106,12 +106,6 @@ def _must_be_file(path: Path) -> None:
         raise ConfigError(f"{path} {reason}; give --images a folder of images, an image or a table")
 
 
-def _absolute(path: Path) -> Path:
-    """Return a path whose last part is the name of a folder, which `.` and `..` are not."""
-    whole = path.absolute()
-    return whole.resolve() if ".." in whole.parts[-2:] else whole
-
-
 def _rows(folder: Path, known: Components | None) -> tuple[list[Photograph], list[Skipped]]:
     """Return what is or may be a picture in a folder, in natural order, and what else lies there; raises OSError.
 
@@ -155,7 +149,7 @@ def _row(entry: FolderEntry, folder: Path, known: Components | None) -> Photogra
     shown = [part for part in inside.parts[:-1] if not part.startswith(".")]
     item = Photograph(entry.path)
     if known is not None:
-        item = _place(entry.path, PurePosixPath(*shown, inside.name), _absolute(folder), known)
+        item = _place(entry.path, PurePosixPath(*shown, inside.name), Path(os.path.abspath(folder)), known)
     hidden = "is in a hidden folder, like an upload under way; wait for the picture, or move it"
     reason = entry.reason or (hidden if len(shown) < len(inside.parts) - 1 else "")
     reason = reason or unfinished(inside.name) or other_format(entry.path)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from coe.board.parts_list import BoardPart, Side
 from coe.bring.board.package_sizes import read_library, size_of
 from coe.bring.parts.answers import BottomAngle, BottomSide, BottomX
-from coe.bring.parts.answers import parse as parse_answers
+from coe.bring.parts.answers import read as read_answers
 from coe.errors import ConfigError, RulesError
 from coe.placement import lay_out, parse_recipe
 
@@ -128,7 +128,7 @@ def test_the_recipes_of_the_page_are_recipes():
     )
     shown = parse_recipe(Path("page.yaml"), whole.encode())
     assert set(shown.components) == {"R0402-10K", "U-SOIC8-EEPROM"}
-    assert parse_answers(Path("page.yaml"), answers.encode()).decimal == "comma"
+    assert read_answers(Path("page.yaml"), answers.encode()).decimal == "comma"
     code = parse_recipe(Path("page.yaml"), (whole + panel + serial).encode()).serial
     assert (code.each, code.allowed) == ("unit", ("SN######",))
     assert list(parse_recipe(Path("page.yaml"), (whole + panel).encode()).units) == [

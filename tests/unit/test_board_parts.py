@@ -110,10 +110,10 @@ def test_answers_are_read_as_they_are_written(folder):
             "packages": [{"package": "Q: 1", "value": "", "component": "Q"}, {"refdes": "R1", "component": "R"}],
         }
     )
-    assert answers.parse(Path("answers.yaml"), said.text().encode()) == said
-    assert answers.parse(Path("answers.yaml"), answers.Answers().text().encode()) == answers.Answers()
+    assert answers.read(Path("answers.yaml"), said.text().encode()) == said
+    assert answers.read(Path("answers.yaml"), answers.Answers().text().encode()) == answers.Answers()
     with pytest.raises(ConfigError, match=r"answers.yaml:1: .*'colums'"):
-        answers.parse(Path("answers.yaml"), b"colums: {}\n")
+        answers.read(Path("answers.yaml"), b"colums: {}\n")
 
 
 def test_the_parts_of_a_panel_are_named_as_those_of_one_board(folder):

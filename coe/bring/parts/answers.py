@@ -163,13 +163,9 @@ class Answers(StrictModel):
 AS_IT_IS = Answers()
 
 
-def read(path: Path) -> Answers:
-    """Read a file of answers; raises RulesError with file and line."""
-    return parse(path, strict_yaml.content(path, "file of answers"))
-
-
-def parse(path: Path, raw: bytes) -> Answers:
-    """Return the answers in a file's bytes; raises RulesError, which names `path`."""
+def read(path: Path, raw: bytes | None = None) -> Answers:
+    """Read a file of answers, of whose bytes `raw` may be known; raises RulesError with file and line."""
+    raw = strict_yaml.content(path, "file of answers") if raw is None else raw
     if not [line for line in raw.splitlines() if line.strip() and not line.startswith(b"#")]:
         return Answers()
     return of_yaml(strict_yaml.parse(path, raw, f"some of {', '.join(Answers.model_fields)}"), Answers)
