@@ -91,7 +91,8 @@ class Onnx(FileKind):
         if not session.is_one_table:
             raise NoInt8("it takes grey or non-square pictures, or its table consists of several outputs")
         size, seen = expert.input_size, (session.mean, session.deviation)
-        rows = session.run(onnx_outputs.pictures(size)[:1]) if session.gives_rows else np.zeros((1, 0))
+        are_rows = onnx_forms.row_of(session.outputs) == session.means.name  # made of an output with axes of size 1
+        rows = session.run(onnx_outputs.pictures(size)[:1]) if are_rows else np.zeros((1, 0))
         return taking_pixels(path, session.means.name, seen, size, session.entry.order, columns=rows.shape[1])
 
     def open(self, path: Path, expert: Expert, threads: int) -> _Session:
@@ -144,37 +145,32 @@ class _Session:
             raise StoreError(f"{path}: cannot be read: {error.strerror or error}") from error
         except Exception as error:  # onnxruntime's classes of errors have no other common parent
             raise StoreError(f"{path}: {_refusal(path, first_line(error), library_version())}") from error
-        self._outputs = self._session.get_outputs()
+        self.outputs = self._session.get_outputs()
         self.entry = Entry.of(path, self._session.get_inputs())
-        self.is_classifier = onnx_forms.is_classifier(self._outputs, self.entry)
-        self.shape = tuple(size if isinstance(size, int) else None for size in self._outputs[0].shape)
+        self.is_classifier = onnx_forms.is_classifier(self.outputs, self.entry)
+        self.shape = tuple(size if isinstance(size, int) else None for size in self.outputs[0].shape)
         self.takes_bytes = self.entry.kind == "tensor(uint8)"
         self.metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map
         self.mean, self.deviation = NORMALIZATIONS["0..1"]
-        self.means = Outputs(name=self._outputs[0].name)
+        self.means = Outputs(name=self.outputs[0].name)
 
     @property
     def is_one_table(self) -> bool:
         """Whether the model takes pictures as they come, and gives the output that counts itself."""
-        return self.entry.is_usual and self.means.name in [one.name for one in self._outputs]
-
-    @property
-    def gives_rows(self) -> bool:
-        """Whether the output that counts is made rows of, as it has axes of size 1, or none of pictures."""
-        return onnx_forms.row_of(self._outputs) == self.means.name
+        return self.entry.is_usual and self.means.name in [one.name for one in self.outputs]
 
     def run(self, images: Image) -> NDArray[Any]:
         """Return the output that counts for images (n, 3, S, S) uint8."""
         name = self.means.name
-        parts = self._run(images, onnx_forms.parts_of(name, [one.name for one in self._outputs]))
+        parts = self._run(images, onnx_forms.parts_of(name, [one.name for one in self.outputs]))
         return np.asarray(_joined([onnx_forms.table_of(name, raw, count) for count, raw in parts]))
 
     def answers(self, size: int, *, alone: bool = False) -> dict[str, Any]:
         """Return outputs, and tables made of them, for the test pictures, by name; each runs by itself if `alone`."""
-        names = [output.name for output in self._outputs]
+        names = [output.name for output in self.outputs]
         parts = self._run(onnx_outputs.pictures(size), names, alone=alone)
         raw = {name: _joined([answers[name] for _, answers in parts]) for name in names}
-        tables, count_alone = onnx_forms.tables(raw, self._outputs, self.entry)
+        tables, count_alone = onnx_forms.tables(raw, self.outputs, self.entry)
         made = {name: _joined([onnx_forms.table_of(name, one, count) for count, one in parts]) for name in tables}
         return made if count_alone else raw | made
 

@@ -140,19 +140,16 @@ class PictureIndex:
                 return None
             if told and end.count("/") + 1 < min(len(parts), self.name(fitting[0]).count("/") + 1):
                 self.findings.notes["pictures were found by name, in a folder with another name"] += 1
-            return self._take(fitting[0], where)
+            if (path := fitting[0]) in self.taken:
+                both = f"{self.name(path)} ({self.taken[path]} and {where})"
+                self.findings.fault("a picture is named twice; keep one of them", both)
+                return None
+            self.taken[path] = where
+            return path
         is_unread = any(composed(name).replace("\\", "/").rpartition("/")[2] in self._unread for name in names)
         reason = "in an unsupported format; save it as PNG" if is_unread else f"not in {self.folder}"
         self.findings.fault(f"a picture is {reason}", f"{names[0] if names else 'no name'} ({where})")
         return None
-
-    def _take(self, path: Path, where: str) -> Path | None:
-        if path in self.taken:
-            both = f"{self.name(path)} ({self.taken[path]} and {where})"
-            self.findings.fault("a picture is named twice; keep one of them", both)
-            return None
-        self.taken[path] = where
-        return path
 
     def size(self, path: Path, stated: tuple[int, int] | None = None) -> tuple[int, int] | None:
         """Return width and height of a picture as it is seen; note if it is unreadable, or not as large as stated."""

@@ -171,7 +171,8 @@ def _by_labels(
     tried = list(zip(right, (one.options for one in statements), strict=True))
     tried += [_reordered(said, truth, labels, one.options) for said, one in zip(answers, statements, strict=True)]
     best = max(count for count, _ in tried)
-    options = _few([named for count, named in tried if count == best])
+    named = sorted({named: None for count, named in tried if count == best}, key=lambda one: one.count("--"))
+    options = " or ".join(named[:_SHOWN])
     if not few and kind.task == "classify" and best >= right[0] + _BEATEN:
         return Proof(f"{right[0]} of {len(pictures)} pictures are judged as labelled, but {best} with {options}")
     if right[0] < least_right * len(pictures):
@@ -186,12 +187,6 @@ def _open(statements: Sequence[_Statement], fits: Sequence[bool], shown: str) ->
     """Return what pictures that refute nothing leave open: the other statements that fit as well."""
     rivals = [one.options for one, is_fit in zip(statements, fits, strict=True) if is_fit and one.options]
     return Proof(unproven=f"{UNPROVEN}: {shown} do not distinguish it from {', '.join(rivals)}" if rivals else "")
-
-
-def _few(options: Sequence[str]) -> str:
-    """Return the statements with the fewest options."""
-    ranked = sorted(dict.fromkeys(options), key=lambda one: one.count("--"))
-    return " or ".join(ranked[:_SHOWN])
 
 
 def _reordered(said: NDArray[np.str_], truth: NDArray[np.str_], labels: Sequence[str], options: str) -> tuple[int, str]:
