@@ -220,6 +220,17 @@ def test_a_busy_expert_holds_up_the_others_no_longer_than_the_bound(strategy, la
     assert len(line.results) == 1001
 
 
+def test_of_two_busy_experts_the_second_holds_up_the_others_for_what_came_meanwhile_and_one_bound_more():
+    """Each could run all day. While the first runs for the bound, as much comes for the second."""
+    steady = cost(per_image_s=0.1, base_s=0.0)
+    line = line_of(board({"A": 5, "B": 4, "C": 1}), 14, costs={"a": steady, "b": steady})
+    for index in range(3000):
+        arrive(line, 10.0 + index / 20, "AB"[index % 2])
+    waiting = line.arrive(10.15, "C")
+    line.run()
+    assert line.results[waiting].latency_s <= 3 * (config.GROUP_HOLD_S + 3.0)
+
+
 def test_a_group_that_is_over_its_bound_takes_no_more_even_if_more_come_than_can_run():
     line = line_of(board({"A": 5, "B": 1}), 14, costs={"a": cost(per_image_s=0.2, base_s=0.0)})
     for index in range(1500):
