@@ -135,8 +135,9 @@ def test_a_bridge_that_is_killed_repeats_what_it_had_not_noted_with_the_same_ids
     for number in range(5):
         append(sqlite_database, number)
     with hearing(broker.port, "coe/test/#") as hearer:
-        died = subprocess.run([sys.executable, "-c", _DIES + RELAY, str(file)], stdin=subprocess.PIPE, check=False)
-        assert died.returncode == -signal.SIGKILL
+        # Its standard input stays open: the end of that would end it in order.
+        with subprocess.Popen([sys.executable, "-c", _DIES + RELAY, str(file)], stdin=subprocess.PIPE) as died:
+            assert died.wait(60) == -signal.SIGKILL
         eventually(lambda: len(hearer.bodies("coe/test/recipe/staged")) == 3)
         with plant_told(sqlite_database, tmp_path, port=broker.port):
             eventually(lambda: len(hearer.bodies("coe/test/recipe/staged")) == 8)
