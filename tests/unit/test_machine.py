@@ -21,7 +21,7 @@ from coe.lab.preset import FOLDER, Preset, SourcedFigure
 from coe.lab.simulated import contender, simulated_run
 from coe.lab.workloads.workload import synthetic
 from coe.profiler import profile_file
-from coe.profiler.site import ProfiledSite
+from coe.profiler.site import LookedAt, ProfiledSite
 from coe.profiler.tune import Search, Setup
 from coe.scheduler.costs import Cost
 from coe.scheduler.plan import CacheSpec
@@ -370,7 +370,7 @@ def searched(board, store):
     """A search on two cores, for one executor of both or two of one each."""
     here = Fingerprint(cpu="c", cores=2, memory_bytes=1 << 30, gpu=None, driver=None, libraries={})
     scaling = {"cpu": {1: (1.0, 1.8), 2: (1.0,)}}
-    known = {("cpu", number): DeviceMemory(None, 0, 0) for number in (1, 2)}
+    known = {("cpu", number, None): LookedAt(DeviceMemory(None, 0, 0)) for number in (1, 2)}
     kinds = tuple(kind_profile(threads, decode_s=0.002) for threads in (1, 2))  # a second thread brings nothing
     site = ProfiledSite(board, Store(store), (), 150 * MB, looked_at=known)
     return Search(site, Profile(made="now", machine=here, kinds=kinds, scaling=scaling), 2, [2, 1], 300)

@@ -302,7 +302,7 @@ CHANGES = [
     ("min_score: 0.80", "min_score:", 12, "components.R0402.min_score' has no value"),
     ("    then:\n" + THEN, "    then:\n", 14, "R0402.then' has no value"),
     ("reject: [bridge]", "reject: ", 7, "joint.reject' has no value"),
-    ("[ok, missing, cracked]", "[ok, null, cracked]", 5, "chip-resistor.labels.1' has no value|quotes"),
+    ("[ok, missing, cracked]", "[ok, null, cracked]", 5, "chip-resistor.labels.1' has no value|quote "),
     ("cracked: [joint]", "cracked: [joint, OK]", 17, "OK stands alone"),
     ("labels: [joint, bridge]", "labels: joint", 7, "experts.joint.labels|a list|'joint'"),
     ("min_score: 0.80", "min_score: '0,8'", 12, "R0402.min_score|a number|'0,8'"),
