@@ -61,10 +61,7 @@ def test_an_expert_learns_from_good_parts_and_is_calibrated(learned, call):
     copied = learned / "verified" / "any" / "none" / "copy.bmp"
     Image.fromarray(good(3)).save(copied)
     refused = call(*arguments, command=experts_command)
-    assert (refused.status, "learned from 1 of its 25 pictures, such as any/none/copy.bmp" in refused.words) == (
-        1,
-        True,
-    )
+    assert (refused.status, "1 of its 25 pictures, such as any/none/copy.bmp" in refused.words) == (1, True)
     copied.unlink()
 
     assert call(*arguments, "--write", command=experts_command).status == 0

@@ -62,7 +62,7 @@ def bare(installed, script, *arguments, folder):
     libraries = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), str(Path(typer.__file__).parents[1])}
     paths = "|".join([str(installed), *libraries])
     return subprocess.run(
-        [sys.executable, "-I", "-S", "-c", script, paths, *map(str, arguments)],
+        [sys.executable, "-I", "-S", "-B", "-c", script, paths, *map(str, arguments)],
         check=False, capture_output=True, text=True, encoding="utf-8", cwd=folder, timeout=250,
     )  # fmt: skip
 
