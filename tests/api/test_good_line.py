@@ -84,7 +84,6 @@ def test_an_expert_learns_from_good_parts_and_is_calibrated(learned, call):
     assert report.count("Heat map") == 2, "the title and the text for people who do not see the picture"
 
 
-@pytest.mark.slow
 def test_an_expert_that_learned_in_another_frame_is_refused(learned, call):
     saved(learned / "line" / "U1", good(90))
     run = ("--board", "fresh.yaml", "--images", "line", "--allow-kind", "golden_parts", "--precision", "fp32")

@@ -279,7 +279,6 @@ def test_run_starts_both_again_and_ends_both_in_order(made):
     database.close()
 
 
-@pytest.mark.slow
 def test_run_ends_with_a_process_that_cannot_begin(tmp_path):
     path = tmp_path / "serve.yaml"
     path.write_text("station: a\n")

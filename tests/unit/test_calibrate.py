@@ -532,7 +532,6 @@ def test_what_follows_none_on_the_board_says_whether_it_speaks_against_a_part(ti
     assert ("none" in answers.expert.reject) is against
 
 
-@pytest.mark.slow
 def test_good_parts_are_learned_for_a_model_that_knows_none_and_stand_behind_its_ok(lamp_board, run):
     labelled, store = lamp_board.parent / "labelled/lamp", Store(lamp_board.parent / "store")
     shutil.rmtree(labelled / "bright")

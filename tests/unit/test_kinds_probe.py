@@ -9,6 +9,7 @@ import torch
 from golden_parts import bad, findings_of, good, moved, noisy, part
 from PIL import Image
 from safetensors.torch import save_file
+from tables import with_slow_rows
 
 from coe.cli import experts_command
 from coe.core import Expert
@@ -134,8 +135,7 @@ def dotted(seed):
     return picture
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("drawn", [dotted, other])
+@pytest.mark.parametrize("drawn", with_slow_rows([dotted, other], fast=1))
 def test_good_pictures_of_another_part_that_are_many_are_named(backbone, tmp_path, drawn):
     data = folder(tmp_path, 12)
     assert not [remark for remark in learn(data, backbone).remarks if "another part" in remark]
