@@ -180,8 +180,7 @@ def _refuse_alike(taken: TakenPictures, expert: Expert) -> None:
     if alike := [f"'{label}' ({len(digests)})" for label, digests in given.items() if len(set(digests)) == 1]:
         raise ConfigError(
             f"expert '{expert.id}': all pictures of {' and '.join(alike)} are the same picture; give "
-            "different ones, of "
-            "different parts"
+            "different ones, of different parts"
         )
 
 

@@ -92,8 +92,7 @@ def images_of(root: Path, entry: Any, source: Path) -> list[Path]:
         else:
             raise ConfigError(
                 f"data set '{source}': '{place}' is neither a folder nor a list of images; correct the "
-                "entry, or remove "
-                "it"
+                "entry, or remove it"
             )
     return images
 

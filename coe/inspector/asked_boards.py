@@ -32,7 +32,7 @@ class AskedBoard:
 
 
 Boards = str | Path | Sequence[str | Path] | Mapping[str, float] | Sequence[AskedBoard]
-"""A board, by name or path; several; several with their relative numbers; or with all that is asked."""
+"""A board, by name or path; several; several with their relative frequencies; or with all that is asked."""
 
 
 def asked_boards(board: object, parts: object = None) -> tuple[AskedBoard, ...]:
@@ -49,7 +49,7 @@ def _mixes(board: object) -> dict[str | Path, float]:
     if not isinstance(boards, Sequence | Mapping) or not boards or not all(map(_is_name, boards)):
         raise ConfigError(
             f"board={values.shown(board)}: give the name of a board or the path of its file, a list of them, or a "
-            "mapping from each to its relative number"
+            "mapping from each to its relative frequency"
         )
     sources = list(boards)
     if len({str(source) for source in sources}) < len(sources):

@@ -209,7 +209,7 @@ class LineOptions(BaseModel):
     board: Annotated[
         Boards,
         Option(
-            "Board: a name, or the path of its file. Several: a list, or a mapping from each to its relative number.",
+            "Board: a name, or the path of its file. Several: a list, or a mapping to relative frequencies.",
             check=lambda name, value: value,
         ),
     ]

@@ -56,8 +56,7 @@ def of_folder(board: Rules, folder: Path, images_at: Path | None, note: Callable
     if changed := changed_since(words_said, pictures):
         note(
             f"{len(changed)} of {len(words_said)} marked pictures changed after they were marked, such as "
-            f"{changed[0]}; "
-            "mark pictures again that were replaced"
+            f"{changed[0]}; mark pictures again that were replaced"
         )
     return marked
 

@@ -169,8 +169,7 @@ def _inspected_units(
         if homeless := [part.refdes for part in parts if part.line not in lines]:
             raise ConfigError(
                 f"{recipe.path.name}: {list_few(homeless)} {'is' if len(homeless) == 1 else 'are'} on no board of the "
-                f"panel, whose parts are named '{recipe.panel.refdes}'; list them under not_inspected of "
-                "answers.yaml"
+                f"panel, whose parts are named '{recipe.panel.refdes}'; list them under not_inspected of answers.yaml"
             )
     for board in boards.values():
         lines_of: dict[str, list[str]] = {}

@@ -234,8 +234,7 @@ class ArrivingSource:
         if layout is not None and layout.codes:
             raise ConfigError(
                 "--watch identifies a board by the name of its picture; leave `serial` out of "
-                f"{layout.recipe.path.name}, "
-                "or use --images"
+                f"{layout.recipe.path.name}, or use --images"
             )
         if layout is not None:
             layout.check(board.components, board.board)

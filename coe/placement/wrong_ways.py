@@ -44,8 +44,7 @@ def warnings_of(layout: Layout) -> tuple[str, ...]:
     if blind_to(layout) == (_UNHELD,):
         return (
             "no fiducials locate the board: if it has moved in its fixture, it is cut wrongly, unnoticed; "
-            "add a landmark "
-            "to the board recipe",
+            "add a landmark to the board recipe",
         )
     what = "landmark coincides" if layout.recipe.held else "fiducials coincide"
     moved = tuple(

@@ -70,8 +70,7 @@ class LineThreads:
         if self.is_forked:
             raise LineClosed(
                 f"this line works only in process {self._process}, not in its fork {os.getpid()}; open "
-                "another Inspector "
-                "here, or submit there"
+                "another Inspector here, or submit there"
             )
 
     def expect_waitable(self, call: str) -> None:

@@ -101,8 +101,7 @@ def read(path: Path) -> BundleContents:
                 made_by = str(data.get("made_by") or "another version of coe")[:100]
                 raise StoreError(
                     f"{path} was made by {made_by}, in a bundle format that coe {versions.own()} does not "
-                    "read; install "
-                    "that version here, or pack the board with this one"
+                    "read; install that version here, or pack the board with this one"
                 )
             contents = BundleContents.model_validate(data)
             names = [info.filename for info in bundle.infolist()]

@@ -75,8 +75,7 @@ class ModelTrial(ABC):
         if self.samples.generated:
             raise StoreError(
                 "it needs pictures to measure the activation ranges, and there are none; give some: "
-                "coe-experts prepare "
-                "--images FOLDER"
+                "coe-experts prepare --images FOLDER"
             )
         pictures = [sample.pixels for sample in self.samples.prepared]
         quantiser = int8.Quantiser(self.exported(pictures), pictures)

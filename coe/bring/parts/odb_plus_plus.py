@@ -98,8 +98,7 @@ def _steps(path: Path, files: Mapping[str, bytes]) -> tuple[dict[str, _Step], tu
     if packed := next((name for name, match in found.items() if match["packed"]), ""):
         raise ConfigError(
             f"{path}: {visible(packed)} in it is compressed, which is not supported; export without "
-            "compression, or unpack "
-            "it (7-Zip) and pack the folder as a .zip"
+            "compression, or unpack it (7-Zip) and pack the folder as a .zip"
         )
     noun, needed = f"the {_NOUN}", {name: _CONNECTIONS.sub(b"", files[name]) for name in found}
     read = [(match, lines_of(path, needed[name], noun, lambda _: True).lines) for name, match in found.items()]
