@@ -223,6 +223,8 @@ class Import(Described):
         if not files:
             raise ConfigError(f"{folder}: holds no file of weights ({', '.join(_ENDINGS)}); export the network as ONNX")
         board, draft = self.id, self.draft
+        if draft is not None and self.board:
+            raise ConfigError("--board names a board file that exists, and --draft is for a new one; leave one out")
         if ExpertId.of(board).board:
             raise ConfigError(f"'{board}': for a folder, give a board's name alone; each file becomes an expert of it")
         self.shelf.folder(board)

@@ -191,6 +191,8 @@ def test_a_draft_replaces_no_file(run, tmp_path):
     assert (tmp_path / "here" / "b.yaml").read_text() == "mine"
     said = run("import", "b", folder, *options, "--draft", tmp_path / "here" / "b.yaml")
     assert (said.status, (tmp_path / "here" / "b.yaml").read_text()) == (2, "mine")
+    for_board = ("--board", tmp_path / "here" / "b.yaml", "--draft", tmp_path / "other.yaml")
+    assert run("import", "b", folder, *options, *for_board).status == 2
     said = run("import", "b", folder, *options, "--draft", tmp_path / "other.yaml")
     assert (said.status, "lamp" in rules.load(tmp_path / "other.yaml").experts) == (0, True)
 

@@ -542,6 +542,12 @@ def test_words_that_do_not_say_whether_a_part_is_there_are_told_at_once(column, 
         assert len(parse_file(Path("a.csv"), raw).notes) == notes
 
 
+def test_designators_that_occur_twice_are_named():
+    raw = b"Ref,X(mm),Y(mm),Rot,Side\nR1,1,0,0,top\nR2,2,0,0,top\nR1,3,0,0,top\n"
+    notes = parse_file(Path("a.csv"), raw).notes
+    assert [("R1" in note, "R2" in note) for note in notes] == [(True, False)]
+
+
 def test_a_word_in_any_column_between_spaces_leaves_a_part_out_or_is_asked_about():
     head = "Designator Comment Layer    Center-X(mm) Center-Y(mm) Rotation Description\n"
     text = f"{head}R1         10k     TopLayer 1.5          2.5          0        usual\n"

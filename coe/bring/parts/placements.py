@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
@@ -137,6 +138,7 @@ class _PlacementReader:
         columns = self._sides.columns(header, [row.all_cells for row in parts])
         names = {name: header.names[index] for name, index in columns.items()}
         few = list_few((f"line {number}: '{text}'" for number, text in notes.items()), _MOST_TOLD, "; ")
+        twice = [name for name, count in Counter(row.cells["refdes"] for row in parts).items() if count > 1]
         return PlacementFile(
             tuple(self._placement(row, header, units) for row in parts),
             units,
@@ -144,7 +146,12 @@ class _PlacementReader:
             names,
             tuple(name for name in header.unused if name not in names.values()),
             tuple(name for number, name in names_of.items() if number in fitting.left_out),
-            (*table.notes, *([f"lines skipped, because they name no part: {few}"] if notes else ()), *fitting.notes),
+            (
+                *table.notes,
+                *([f"lines skipped, because they name no part: {few}"] if notes else ()),
+                *([f"several parts named the same, as on a panel: {list_few(twice, _MOST_TOLD)}"] if twice else ()),
+                *fitting.notes,
+            ),
             frozenset(names_of[number] for number in fitting.said),
             {names_of[number]: question for number, question in fitting.asked.items()},
         )
