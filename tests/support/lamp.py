@@ -2,7 +2,7 @@
 
 import cv2
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper, save
+from onnx_files import written
 
 from coe.helpers.preprocessing import Outputs
 from coe.store.store import Store
@@ -22,25 +22,11 @@ components:
 
 def lamp(path):
     """Write the model, which takes pictures of 32 pixels as bytes."""
-    nodes = [
-        helper.make_node("Cast", ["images"], ["numbers"], to=TensorProto.FLOAT),
-        helper.make_node("ReduceMean", ["numbers"], ["mean"], axes=[1, 2, 3], keepdims=0),
-        helper.make_node("Sub", ["mean", "middle"], ["off"]),
-        helper.make_node("Mul", ["off", "steep"], ["up"]),
-        helper.make_node("Neg", ["up"], ["down"]),
-        helper.make_node("Unsqueeze", ["up", "one"], ["up1"]),
-        helper.make_node("Unsqueeze", ["down", "one"], ["down1"]),
-        helper.make_node("Concat", ["down1", "up1"], ["logits"], axis=1),
-    ]
-    constants = [
-        numpy_helper.from_array(np.float32(128), "middle"),
-        numpy_helper.from_array(np.float32(0.02), "steep"),
-        numpy_helper.from_array(np.array([1], np.int64), "one"),
-    ]
-    images = helper.make_tensor_value_info("images", TensorProto.UINT8, ["n", 3, 32, 32])
-    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["n", 2])
-    graph = helper.make_graph(nodes, "lamp", [images], [logits], constants)
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+    nodes = """numbers = Cast<to=1>(images) mean = ReduceMean<axes=[1,2,3], keepdims=0>(numbers)
+        off = Sub(mean, middle) up = Mul(off, steep) down = Neg(up)
+        up1 = Unsqueeze(up, one) down1 = Unsqueeze(down, one) logits = Concat<axis=1>(down1, up1)"""
+    numbers = {"middle": 128.0, "steep": 0.02, "one": [1]}
+    written(path, "uint8[n,3,32,32] images", nodes, "float[n,2] logits", opset=13, **numbers)
 
 
 def picture(path, level):

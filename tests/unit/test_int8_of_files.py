@@ -1,13 +1,11 @@
 """ONNX files of other programs in int8: they say what their file says, or are refused with the reason."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx_files import model, written
 from PIL import Image
 from tiny_line import STATED
 
@@ -41,50 +39,31 @@ class File:
 
     opset: int = 17
     batch: int | str = "n"
-    entry: int = TensorProto.FLOAT
+    entry: str = "float"
     names: bool = True
     side: int | str = SIZE
-    weights: type[np.floating[Any]] = np.float32
-    more: Sequence[onnx.NodeProto] = ()
+    of: type = np.float32
+    more: str = ""
     shape: tuple[int | str, ...] = ("n", 2)
 
     def save(self, path):
         chance = np.random.default_rng(3)
         shapes = {"first": (8, 3, 3, 3), "second": (16, 8, 3, 3), "head": (16, 2)}
-        constants = {name: chance.normal(0, 0.2, shape).astype(self.weights) for name, shape in shapes.items()}
-        constants["first"] = np.abs(constants["first"])
-        constants["second"] = np.abs(constants["second"])
-        constants["head"] = np.abs(constants["head"]) * np.array([-4, 4], self.weights)
-        constants["bias"] = np.zeros(2, self.weights)
-        constants |= {"axes": np.array([2, 3])} if len(self.shape) > 2 else {}
-        start = [helper.make_node("Cast", ["images"], ["floats"], to=TensorProto.FLOAT)]
-        nodes = [
-            *(start if self.entry == TensorProto.UINT8 else []),
-            helper.make_node("Conv", ["floats" if self.entry == TensorProto.UINT8 else "images", "first"], ["a"]),
-            helper.make_node("Relu", ["a"], ["b"]),
-            helper.make_node("Conv", ["b", "second"], ["c"], strides=[2, 2]),
-            helper.make_node("Relu", ["c"], ["d"]),
-            helper.make_node("GlobalAveragePool", ["d"], ["e"]),
-            helper.make_node("Flatten", ["e"], ["f"]),
-            helper.make_node("Gemm", ["f", "head", "bias"], ["scores" if len(self.shape) == 2 else "flat"]),
-            *([helper.make_node("Unsqueeze", ["flat", "axes"], ["scores"])] if len(self.shape) > 2 else []),
-            *self.more,
-        ]
-        for number, node in enumerate(nodes):
+        numbers = {name: np.abs(chance.normal(0, 0.2, shape).astype(np.float32)) for name, shape in shapes.items()}
+        numbers = {name: value.astype(self.of) for name, value in numbers.items()}
+        numbers["head"] *= np.array([-4, 4], self.of)
+        numbers["bias"] = np.zeros(2, self.of)
+        start, entry = ("floats = Cast<to=1>(images)", "floats") if self.entry == "uint8" else ("", "images")
+        last, end = ("flat", "scores = Unsqueeze(flat, axes)") if len(self.shape) > 2 else ("scores", "")
+        nodes = f"""{start} a = Conv({entry}, first) b = Relu(a) c = Conv<strides=[2,2]>(b, second) d = Relu(c)
+            e = GlobalAveragePool(d) f = Flatten(e) {last} = Gemm(f, head, bias) {end} {self.more}"""
+        taken = f"{self.entry}[{self.batch},3,{self.side},{self.side}] images"
+        given = f"{'float' if self.of is np.float32 else 'float16'}[{','.join(map(str, self.shape))}] scores"
+        numbers |= {"axes": [2, 3]} if end else {}
+        made = model(taken, nodes, given, opset=self.opset, **numbers)
+        for number, node in enumerate(made.graph.node):
             node.name = f"n{number}" if self.names else ""
-        graph = helper.make_graph(
-            nodes,
-            "g",
-            [helper.make_tensor_value_info("images", self.entry, [self.batch, 3, self.side, self.side])],
-            [
-                helper.make_tensor_value_info(
-                    "scores", helper.np_dtype_to_tensor_dtype(np.dtype(self.weights)), self.shape
-                )
-            ],
-            [numpy_helper.from_array(value, name) for name, value in constants.items()],
-        )
-        opsets = [helper.make_opsetid("", self.opset)]
-        onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), str(path))
+        onnx.save(made, str(path))
         return path
 
 
@@ -98,13 +77,13 @@ def pictures(tmp_path_factory):
     return sorted(folder.iterdir())
 
 
-def stored(tmp_path, file, *, takes_bytes=False):
+def stored(tmp_path, file, *, takes_bytes=False, labels=LABELS):
     store = Store(tmp_path / "store")
     mean, deviation = NORMALIZATIONS["0..255" if takes_bytes else "imagenet"]
     store.put(
         EXPERT.weights,
         kind="onnx",
-        labels=LABELS,
+        labels=labels,
         input_size=SIZE,
         file=file,
         preprocessing=Preprocessing(mean=mean, std=deviation),
@@ -128,7 +107,7 @@ FORMS = {
     "open batch": File(),
     "batch of one": File(batch=1),
     "open sizes": File(side="side"),
-    "bytes": File(entry=TensorProto.UINT8),
+    "bytes": File(entry="uint8"),
     "nodes without names": File(names=False),
     "axes of size 1": File(shape=("n", 2, 1, 1)),
     "opset 9": File(opset=9),
@@ -141,7 +120,7 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_a_file_in_int8_says_what_it_says_in_floats(form, tmp_path, pictures):
     file = FORMS[form]
-    store = stored(tmp_path, file.save(tmp_path / "m.onnx"), takes_bytes=file.entry == TensorProto.UINT8)
+    store = stored(tmp_path, file.save(tmp_path / "m.onnx"), takes_bytes=file.entry == "uint8")
     outcome = prepared(store, pictures)
     assert (outcome.made, outcome.failed) == (("int8",), {})
     made_of = outcome.manifest.variants["int8"].calibration
@@ -153,49 +132,17 @@ def test_a_file_in_int8_says_what_it_says_in_floats(form, tmp_path, pictures):
     assert prepared(store, pictures).made == ()
 
 
-def quantised():
-    scale = helper.make_node("Constant", [], ["s"], value_float=0.1)
-    zero = helper.make_node("Constant", [], ["z"], value=numpy_helper.from_array(np.uint8(0)))
-    nodes = [helper.make_node("QuantizeLinear", ["b", "s", "z"], ["q"])]
-    return File(more=[scale, zero, *nodes])
-
-
-def looping():
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["on"], ["still"]), helper.make_node("Identity", ["seen"], ["same"])],
-        "body",
-        [
-            helper.make_tensor_value_info("number", TensorProto.INT64, []),
-            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("seen", TensorProto.INT64, []),
-        ],
-        [
-            helper.make_tensor_value_info("still", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("same", TensorProto.INT64, []),
-        ],
-    )
-    count = helper.make_node("Constant", [], ["count"], value_int=1)
-    return File(more=[count, helper.make_node("Loop", ["count", "", "count"], ["again"], body=body)])
-
-
-def mean_alone(path):
-    nodes = [helper.make_node("ReduceMean", ["images"], ["scores"], axes=[2, 3], keepdims=0)]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("images", TensorProto.FLOAT, ["n", 3, SIZE, SIZE])],
-        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", 3])],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
-    return path
+QUANTISED = """s = Constant<value_float=0.1>() z = Constant<value=uint8 {0}>() q = QuantizeLinear(b, s, z)"""
+LOOP = """count = Constant<value_int=1>() again = Loop<body=body (int64 number, bool on, int64 seen) =>
+    (bool still, int64 same) { still = Identity(on) same = Identity(seen) }>(count, "", count)"""
 
 
 @pytest.mark.parametrize(
     ("file", "word"),
     [
-        (quantised(), "quantised already"),
-        (File(weights=np.float16, entry=TensorProto.FLOAT16), "float32"),
-        (looping(), "Loop"),
+        (File(more=QUANTISED), "quantised already"),
+        (File(of=np.float16, entry="float16"), "float32"),
+        (File(more=LOOP), "Loop"),
     ],
     ids=["quantised", "16 bits", "loop"],
 )
@@ -211,16 +158,9 @@ def test_a_file_of_which_there_is_no_int8_says_why_and_runs_as_it_is(file, word,
 
 
 def test_a_file_without_layers_has_nothing_to_gain(tmp_path, pictures):
-    store = stored(tmp_path, mean_alone(tmp_path / "m.onnx"))
-    store.put(
-        EXPERT.weights,
-        kind="onnx",
-        labels=("r", "g", "b"),
-        input_size=SIZE,
-        file=tmp_path / "m.onnx",
-        outputs=Outputs(name="scores", layout="scores", activation="softmax"),
-    )
-    assert "layers" in prepared(store, pictures).failed["int8"]
+    nodes, path = "scores = ReduceMean<axes=[2,3], keepdims=0>(images)", tmp_path / "m.onnx"
+    written(path, f"float[n,3,{SIZE},{SIZE}] images", nodes, "float[n,3] scores")
+    assert "layers" in prepared(stored(tmp_path, path, labels=("r", "g", "b")), pictures).failed["int8"]
 
 
 def test_import_makes_it_where_pictures_are_at_hand_and_a_line_uses_it(tmp_path, pictures, call, monkeypatch):

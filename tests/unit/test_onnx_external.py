@@ -6,24 +6,17 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx_files import written
 
 from coe.errors import StoreError
 from experts.onnx_reading import bundled
 
 
-def model(path, *, location="x.onnx.data", columns=8):
+def model(path):
     """Write a model of one matrix, whose numbers lie in another file."""
-    matrix = np.arange(4 * columns, dtype=np.float32).reshape(4, columns)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", columns])],
-        [numpy_helper.from_array(matrix, "w")],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
-    onnx.save(made, str(path), save_as_external_data=True, location=location, size_threshold=0)
+    matrix = np.arange(32, dtype=np.float32).reshape(4, 8)
+    whole = onnx.load(written(path, "float[n,4] x", "y = MatMul(x, w)", "float[n,8] y", w=matrix))
+    onnx.save(whole, str(path), save_as_external_data=True, location="x.onnx.data", size_threshold=0)
     return path
 
 
