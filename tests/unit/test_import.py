@@ -55,20 +55,18 @@ def refused(said, store, *words):
     assert not [path for path in store.rglob("*") if path.is_file()] if store.exists() else True
 
 
-def changed(state, **new):
-    return {**state, **{name.replace("__", "."): value for name, value in new.items()}}
+def with_bias(value):
+    return lambda state: state | {"fc.bias": value}
+
+
+def with_weight(value):
+    return lambda state: state | {"fc.weight": value}
 
 
 def in_a_loop():
     outer = {}
-    outer["state_dict"] = outer
+    outer["state_dict"] = {"model": outer}
     return outer
-
-
-def two_in_a_loop():
-    one = {}
-    one["model"] = {"model": one}
-    return one
 
 
 def nested(depth):
@@ -78,51 +76,28 @@ def nested(depth):
     return inner
 
 
-def quantised():
-    return torch.quantize_per_tensor(torch.ones(2), 1, 0, torch.qint8)
-
-
-def filled(value, shape=(2,)):
-    return torch.full(shape, value)
-
-
 CONTENTS = {
-    "nothing": (lambda s: {}, "holds no weights"),
     "None": (lambda s: None, "holds no weights"),
-    "a number": (lambda s: 3, "holds no weights"),
     "a list": (lambda s: list(s.values()), "holds no weights"),
-    "a tensor": (lambda s: torch.ones(3), "holds no weights"),
-    "a text": (lambda s: "weights", "holds no weights"),
-    "a dict that holds itself": (lambda s: in_a_loop(), "holds no weights"),
-    "two dicts that hold each other": (lambda s: two_in_a_loop(), "holds no weights"),
+    "dicts that hold each other": (lambda s: in_a_loop(), "holds no weights"),
     "forty dicts": (lambda s: nested(40), "holds no weights"),
     "names that are numbers": (lambda s: dict(enumerate(s.values())), "holds no weights"),
-    "names of bytes": (
-        lambda s: {name.encode(): value for name, value in s.items()},
-        "holds no weights|cannot be read",
-    ),
-    "an empty name": (lambda s: {**s, "": torch.ones(1)}, "has the name ''"),
-    "a name with an escape": (lambda s: {**s, "\x1b[31m": torch.ones(1)}, "has the name"),
-    "a tensor too many": (lambda s: {**s, "extra": torch.ones(1)}, "no tensor 'extra'"),
-    "a tensor too few": (lambda s: {n: v for n, v in s.items() if n != "conv1.weight"}, "needs a tensor 'conv1"),
-    "another number of labels": (lambda s: changed(s, fc__bias=torch.ones(3)), "'fc.bias' is (3,)"),
-    "another shape": (lambda s: changed(s, fc__weight=s["fc.weight"].T.contiguous()), "'fc.weight' is (384, 2)"),
-    "nan": (lambda s: changed(s, fc__bias=filled(float("nan"))), "'fc.bias' holds infinite or NaN values"),
-    "inf": (lambda s: changed(s, fc__bias=filled(float("inf"))), "infinite or NaN"),
-    "-inf in halves": (lambda s: changed(s, fc__bias=filled(-float("inf")).half()), "infinite or NaN"),
-    "doubles that overflow": (lambda s: changed(s, fc__bias=torch.full((2,), 1e300, dtype=torch.double)), "infinite"),
-    "whole numbers": (lambda s: changed(s, fc__bias=torch.ones(2, dtype=torch.int64)), "'fc.bias' holds int64"),
-    "truths": (lambda s: changed(s, fc__bias=torch.ones(2, dtype=torch.bool)), "'fc.bias' holds bool"),
-    "complex numbers": (lambda s: changed(s, fc__bias=torch.ones(2, dtype=torch.complex64)), "holds complex64"),
-    "eight bits": (lambda s: changed(s, fc__bias=torch.ones(2).to(torch.float8_e5m2)), "holds float8_e5m2"),
-    "sparse": (lambda s: changed(s, fc__weight=s["fc.weight"].to_sparse()), "is stored as sparse_coo"),
-    "sparse in rows": (lambda s: changed(s, fc__weight=torch.eye(4).to_sparse_csr()), "is stored as sparse_csr"),
-    "without numbers": (lambda s: changed(s, fc__bias=torch.ones(2, device="meta")), "is on the device 'meta'"),
-    "all without numbers": (lambda s: {n: v.to("meta") for n, v in s.items()}, "is on the device 'meta'"),
-    "quantised": (lambda s: changed(s, fc__bias=quantised()), "quantised"),
-    "a terabyte in four bytes": (lambda s: changed(s, fc__weight=torch.ones(1).expand(1 << 38)), "share memory"),
-    "rows that overlap": (lambda s: changed(s, fc__weight=torch.ones(9).as_strided((4, 4), (1, 1))), "share memory"),
-    "a row many times": (lambda s: changed(s, fc__weight=torch.ones(384).expand(2, 384)), "share memory"),
+    "an empty name": (lambda s: s | {"": torch.ones(1)}, "the name ''"),
+    "a name with an escape": (lambda s: s | {"\x1b[31m": torch.ones(1)}, "the name"),
+    "a tensor too many": (lambda s: s | {"extra": torch.ones(1)}, "'extra'"),
+    "a tensor too few": (lambda s: {n: v for n, v in s.items() if n != "conv1.weight"}, "'conv1"),
+    "another number of labels": (with_bias(torch.ones(3)), "'fc.bias'"),
+    "another shape": (lambda s: s | {"fc.weight": s["fc.weight"].T.contiguous()}, "(384, 2)"),
+    "nan": (with_bias(torch.full((2,), float("nan"))), "'fc.bias' holds infinite or NaN"),
+    "-inf in halves": (with_bias(torch.full((2,), -float("inf")).half()), "infinite or NaN"),
+    "doubles that overflow": (with_bias(torch.full((2,), 1e300, dtype=torch.double)), "infinite"),
+    "whole numbers": (with_bias(torch.ones(2, dtype=torch.int64)), "'fc.bias' holds int64"),
+    "complex numbers": (with_bias(torch.ones(2, dtype=torch.complex64)), "complex64"),
+    "sparse": (lambda s: s | {"fc.weight": s["fc.weight"].to_sparse()}, "sparse_coo"),
+    "without numbers": (with_bias(torch.ones(2, device="meta")), "'meta'"),
+    "quantised": (lambda s: s | {"fc.bias": torch.quantize_per_tensor(torch.ones(2), 1, 0, torch.qint8)}, "quantised"),
+    "a terabyte in four bytes": (with_weight(torch.ones(1).expand(1 << 38)), "share memory"),
+    "rows that overlap": (with_weight(torch.ones(9).as_strided((4, 4), (1, 1))), "share memory"),
 }
 
 
@@ -130,8 +105,7 @@ CONTENTS = {
 @pytest.mark.filterwarnings("ignore")
 def test_a_file_whose_content_is_no_weights(tmp_path, imported, state, make, says):
     torch.save(make(state), tmp_path / "x.pt")
-    refused(said := imported(), tmp_path / "store")
-    assert any(word in said.words for word in says.split("|")), said.words
+    refused(imported(), tmp_path / "store", says)
 
 
 VERSION = {"version": b"3\n"}
@@ -209,132 +183,59 @@ def unkept(count):
 
 
 GIGA = 1 << 30
-SCALAR = "numpy._core.multiarray scalar"
-BOMB = b"\x80\x02" + b"]" * (20 << 20) + b"."
+ZEROS = holding(called("builtins bytearray", number(GIGA)))
+LARGE_LAYER = holding(called("torch.nn.modules.conv Conv2d", *map(number, (20_000, 20_000, 1))))
+LARGE_NUMBER = holding(called("numpy._core.multiarray scalar", called("numpy dtype", text("V1000000000"))))
+BOMB, TRAP = b"\x80\x02" + b"]" * (20 << 20) + b".", "more than names and shapes"
+DOUBLED = b"\x80\x02}" + b")" + b"2\x86" * 60 + text("a") + b"s."
+FETCHED = b"\x80\x02})q\x00" + b"0h\x00h\x00h\x00\x87q\x00" * 40 + text("a") + b"s."
+MARKED = b"\x80\x02})q\x00" + b"0(h\x00h\x00h\x00h\x00h\x00tq\x00" * 30 + text("a") + b"s."
+NESTED = b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b"."
+
+
+def pickled(content, how=zipfile.ZIP_STORED, *, name="data.pkl", **more):
+    return lambda path: archive(path, {name: content, **more}, how)
+
+
 FILES = {
-    "a bomb in the pickle": (lambda p: archive(p, {"data.pkl": BOMB}, zipfile.ZIP_DEFLATED), "is compressed"),
-    "a bomb in the numbers": (
-        lambda p: archive(p, {"data.pkl": b"\x80\x02}.", "data/0": b"\0" * (32 << 20)}, zipfile.ZIP_DEFLATED),
-        "is compressed",
-    ),
-    "a bomb of another packer": (lambda p: archive(p, {"data.pkl": BOMB}, zipfile.ZIP_BZIP2), "is compressed"),
-    "and one more": (lambda p: archive(p, {"data.pkl": BOMB}, zipfile.ZIP_LZMA), "is compressed"),
-    "packed again, harmless": (lambda p: repacked(p, zipfile.ZIP_DEFLATED), "is compressed"),
-    "a pickle of 20 MB": (lambda p: archive(p, {"data.pkl": BOMB}), "holds more than names and shapes"),
-    "a million steps": (
-        lambda p: archive(p, {"data.pkl": b"\x80\x02" + b"]0" * 500_000 + b"}."}),
-        "holds more than names and shapes",
-    ),
-    "a million steps, the old way": (
-        lambda p: p.write_bytes(b"\x80\x02" + b"]0" * 500_000 + b"}."),
-        "holds more than names and shapes",
-    ),
-    "a key whose hash takes for ever": (
-        lambda p: archive(p, {"data.pkl": b"\x80\x02}" + b")" + b"2\x86" * 60 + text("a") + b"s."}),
-        "holds more than names and shapes",
-    ),
-    "a key that is fetched again and again": (
-        lambda p: archive(p, {"data.pkl": b"\x80\x02})q\x00" + b"0h\x00h\x00h\x00\x87q\x00" * 40 + text("a") + b"s."}),
-        "holds more than names and shapes",
-    ),
-    "a long key that is used a hundred thousand times": (
-        lambda p: archive(
-            p,
-            {
-                "data.pkl": b"\x80\x02}("
-                + b"K\x01" * 100_000
-                + b"tq\x00"
-                + text("a")
-                + b"s"
-                + (b"h\x00" + text("a") + b"s") * 100_000
-                + b"."
-            },
-        ),
-        "holds more than names and shapes",
-    ),
-    "such a key, the old way": (
-        lambda p: p.write_bytes(b"\x80\x02})q\x00" + b"0(h\x00h\x00h\x00h\x00h\x00tq\x00" * 30 + text("a") + b"s."),
-        "holds more than names and shapes",
-    ),
-    "a hundred thousand lists in each other": (
-        lambda p: archive(p, {"data.pkl": b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b"."}),
-        "x.pt",
-    ),
+    "a bomb in the pickle": (pickled(BOMB, zipfile.ZIP_DEFLATED), "is compressed"),
+    "packed again, harmless": (lambda path: repacked(path, zipfile.ZIP_DEFLATED), "is compressed"),
+    "a pickle of 20 MB": (pickled(BOMB), TRAP),
+    "a million steps": (pickled(b"\x80\x02" + b"]0" * 500_000 + b"}."), TRAP),
+    "a key whose hash takes for ever": (pickled(DOUBLED), TRAP),
+    "a key that is fetched again and again": (pickled(FETCHED), TRAP),
+    "such a key, the old way": (lambda path: path.write_bytes(MARKED), TRAP),
+    "a hundred thousand lists in each other": (pickled(NESTED), "x.pt"),
     "ten thousand entries": (
-        lambda p: archive(p, {f"data/{number}": b"" for number in range(10_001)}),
+        lambda path: archive(path, {f"data/{number}": b"" for number in range(10_001)}),
         "10,001 entries",
     ),
     "entries that lie on each other": (overlapping, "declares"),
     "an entry longer than the file": (lengthened, "declares"),
-    "a gigabyte of zeros in few words": (
-        lambda p: archive(p, {"data.pkl": holding(called("builtins bytearray", number(GIGA)))}),
-        "calls 'builtins bytearray'",
-    ),
-    "and by the name that it once had": (
-        lambda p: archive(p, {"data.pkl": holding(called("__builtin__ bytearray", number(GIGA)))}),
-        "calls '__builtin__ bytearray'",
-    ),
-    "in a pickle of capital letters": (
-        lambda p: archive(p, {"DATA.PKL": holding(called("builtins bytearray", number(GIGA)))}),
-        "calls 'builtins bytearray'",
-    ),
+    "a gigabyte of zeros in few words": (pickled(ZEROS, name="DATA.PKL"), "'builtins bytearray'"),
+    "the old way": (lambda path: old(path, ZEROS), "'builtins bytearray'"),
+    "by the name that it once had": (pickled(ZEROS.replace(b"builtins", b"__builtin__")), "'__builtin__ bytearray'"),
     "two pickles of one name": (
-        lambda p: archive(p, {"data.pkl": b"\x80\x02}.", "DATA.PKL": b"\x80\x02}."}),
-        "two entries of the same name",
+        lambda path: archive(path, {"data.pkl": b"\x80\x02}.", "DATA.PKL": b"\x80\x02}."}),
+        "two entries",
     ),
-    "a gigabyte of zeros the old way": (
-        lambda p: old(p, holding(called("builtins bytearray", number(GIGA)))),
-        "calls 'builtins bytearray'",
-    ),
-    "a tensor made by its size": (
-        lambda p: archive(p, {"data.pkl": holding(called("torch Tensor", number(GIGA)))}),
-        "calls 'torch Tensor'",
-    ),
-    "and of a type": (
-        lambda p: archive(p, {"data.pkl": holding(called("torch FloatTensor", number(GIGA)))}),
-        "calls 'torch FloatTensor'",
-    ),
-    "numbers that an old file does not hold": (lambda p: old(p, holding(unkept(GIGA // 4))), "declares 1,073,741,824"),
-    "a large layer to be made": (
-        lambda p: archive(
-            p,
-            {"data.pkl": holding(called("torch.nn.modules.conv Conv2d", *map(number, (20_000, 20_000, 1)))), **VERSION},
-        ),
-        "holds no weights",
-    ),
-    "a large number of numpy's": (
-        lambda p: archive(
-            p, {"data.pkl": holding(called(SCALAR, called("numpy dtype", text("V1000000000")))), **VERSION}
-        ),
-        "holds no weights",
-    ),
-    "no pickle": (lambda p: archive(p, {"version": b"3"}), "x.pt"),
-    "an empty pickle": (lambda p: archive(p, {"data.pkl": b"", "version": b"3"}), "its pickle is damaged"),
-    "a pickle that is cut": (
-        lambda p: archive(p, {"data.pkl": b"\x80\x02}q", "version": b"3"}),
-        "its pickle is damaged",
-    ),
-    "an unknown step": (lambda p: archive(p, {"data.pkl": b"\x80\x02\xff.", "version": b"3"}), "its pickle is damaged"),
-    "a newer protocol": (lambda p: archive(p, {"data.pkl": pickle.dumps({}, 5), "version": b"3"}), "x.pt"),
-    "an empty file": (lambda p: p.write_bytes(b""), "x.pt"),
-    "zeros": (lambda p: p.write_bytes(bytes(4096)), "x.pt"),
-    "text": (lambda p: p.write_text("weights\n" * 100), "x.pt"),
-    "half an archive": (lambda p: p.write_bytes(saved({"a": torch.ones(400)})[:-300]), "x.pt"),
-    "an archive without a middle": (
-        lambda p: p.write_bytes(saved({"a": torch.ones(400)})[:200] + saved({"a": torch.ones(400)})[-300:]),
-        "x.pt",
-    ),
-    "a plain pickle": (lambda p: p.write_bytes(pickle.dumps({"a": 1})), "its pickle is damaged"),
-    "a pickle of a call": (lambda p: p.write_bytes(b"cos\nsystem\n(S'true'\ntR."), "x.pt"),
-    "bytes of another kind of file": (lambda p: p.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100)), "x.pt"),
+    "a tensor made by its size": (pickled(holding(called("torch Tensor", number(GIGA)))), "'torch Tensor'"),
+    "and of a type": (pickled(holding(called("torch FloatTensor", number(GIGA)))), "'torch FloatTensor'"),
+    "numbers that an old file lacks": (lambda path: old(path, holding(unkept(GIGA // 4))), "declares 1,073,741,824"),
+    "a large layer to be made": (pickled(LARGE_LAYER, **VERSION), "holds no weights"),
+    "a large number of numpy's": (pickled(LARGE_NUMBER, **VERSION), "holds no weights"),
+    "no pickle": (lambda path: archive(path, VERSION), "x.pt"),
+    "an empty pickle": (pickled(b"", **VERSION), "pickle is damaged"),
+    "an unknown step": (pickled(b"\x80\x02\xff.", **VERSION), "pickle is damaged"),
+    "a newer protocol": (pickled(pickle.dumps({}, 5), **VERSION), "x.pt"),
+    "an empty file": (lambda path: path.write_bytes(b""), "x.pt"),
+    "half an archive": (lambda path: path.write_bytes(saved({"a": torch.ones(400)})[:-300]), "x.pt"),
+    "a plain pickle": (lambda path: path.write_bytes(pickle.dumps({"a": 1})), "pickle is damaged"),
+    "a pickle of a call": (lambda path: path.write_bytes(b"cos\nsystem\n(S'true'\ntR."), "x.pt"),
 }
 
 
-SLOW = {"a million steps, the old way"}
-CASES = [pytest.param(*case, id=id, marks=pytest.mark.slow if id in SLOW else ()) for id, case in FILES.items()]
-
-
-@pytest.mark.parametrize(("write", "says"), CASES)
+@pytest.mark.parametrize(("write", "says"), FILES.values(), ids=FILES)
 @pytest.mark.filterwarnings("ignore")
 def test_a_file_that_would_take_more_than_it_has(tmp_path, imported, write, says):
     write(tmp_path / "x.pt")
@@ -408,22 +309,16 @@ def test_what_is_whole_goes_in(tmp_path, imported, state):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--labels", "ok,ok"), "label 'ok' occurs twice"),
-        (("--labels", "ok,none"), "'none' is reserved for"),
-        (("--labels", ""), "a label is empty"),
-        (("--labels", "ok,"), "a label is empty"),
-        (("--labels", "ok,,bad"), "a label is empty"),
-        (("--labels", "ok, ,bad"), "a label is empty"),
-        (("--labels", "ok,b\x1b[31m"), "characters that cannot be shown"),
-        (("--labels", "ok,b\nad"), "characters that cannot be shown"),
-        (("--labels", "ok,b\u202ead"), "characters that cannot be shown"),
-        (("--labels", "ok," + "b" * 5000), "has 5,000 characters"),
-        (("--labels", ",".join(f"l{n}" for n in range(1001))), "more than 1,000"),
-        (("--labels", "ok"), "'fc.weight' is (2, 384)"),
-        (("--kind", "resnet19"), "there is no kind"),
+        (("--labels", "ok,ok"), "twice"),
+        (("--labels", "ok,none"), "'none'"),
+        *((("--labels", labels), "empty") for labels in ("", "ok,", "ok, ,bad")),
+        *((("--labels", f"ok,{label}"), "cannot be shown") for label in ("b\x1b[31m", "b\u202ead")),
+        (("--labels", "ok," + "b" * 5000), "5,000"),
+        (("--labels", ",".join(f"l{n}" for n in range(1001))), "1,000"),
+        (("--labels", "ok"), "(2, 384)"),
+        (("--kind", "resnet19"), "no kind"),
         (("--kind", "subprocess:Popen"), "--allow-kind subprocess"),
         (("--kind", "yolov5n"), "contradict"),
-        (("--kind", ""), "there is no kind"),
     ],
     ids=lambda value: f"{value!r:.40}",
 )
@@ -432,30 +327,26 @@ def test_an_option_that_makes_no_expert(tmp_path, imported, state, options, says
     refused(imported(*options, file="x.safetensors"), tmp_path / "store", says)
 
 
-@pytest.mark.parametrize("size", [0, -64, 7, 4097, 1_000_000, 10**30])
-def test_an_input_size_that_is_none(tmp_path, imported, state, size):
+def test_a_name_that_is_no_place_in_the_store(tmp_path, imported, state):
     save_file(state, tmp_path / "x.safetensors")
-    said = imported("--input", size, file="x.safetensors")
-    assert (said.status, "'--input'" in said.err) == (2, True)
-    assert not (tmp_path / "store").exists()
-
-
-@pytest.mark.parametrize("id", ["../x", "/x", "a/b/c", "a b", "", ".x", "a/../b", "a\x1b/b", "a/" + "b/" * 9])
-def test_a_name_that_is_no_place_in_the_store(tmp_path, imported, state, id):
-    save_file(state, tmp_path / "x.safetensors")
-    refused(imported(file="x.safetensors", id=id), tmp_path / "store", "is not an expert id")
-
-
-def picture(path, level=9):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    cv2.imwrite(str(path), np.full((20, 20, 3), level, np.uint8))
+    refused(imported(file="x.safetensors", id="../x"), tmp_path / "store", "is not an expert id")
 
 
 def folder(root, **counts):
     for place, (label, count) in enumerate(counts.items()):
         (root / label).mkdir(parents=True, exist_ok=True)
         for number in range(count):
-            picture(root / label / f"{number}.png", 10 * number + place)
+            cv2.imwrite(str(root / label / f"{number}.png"), np.full((20, 20, 3), 10 * number + place, np.uint8))
+
+
+def beside_pictures(spoil):
+    """Six pictures of two labels, and something in the place of one more."""
+
+    def make(root):
+        folder(root, ok=3, bad=3)
+        spoil(root / "ok" / "x.png")
+
+    return make
 
 
 def looping(root):
@@ -464,50 +355,39 @@ def looping(root):
 
 
 DATA = {
-    "nothing at all": (lambda d: None, "no such folder or file"),
-    "an empty folder": (lambda d: d.mkdir(), "the labels of 'x' are not known"),
-    "labels without images": (lambda d: folder(d, ok=0, bad=0), "holds no pictures of bad, ok"),
-    "one label without images": (lambda d: folder(d, ok=3, bad=0), "holds no pictures of bad"),
-    "one label": (lambda d: folder(d, ok=3), "only one label (ok)"),
-    "one image of a label": (lambda d: folder(d, ok=3, bad=1), "give two, one to train with"),
-    "a label called none": (lambda d: folder(d, ok=3, none=3), "'none' is reserved for"),
+    "nothing at all": (lambda d: None, "no such folder"),
+    "an empty folder": (lambda d: d.mkdir(), "labels of 'x'"),
+    "labels without images": (lambda d: folder(d, ok=0, bad=0), "bad, ok"),
+    "one label": (lambda d: folder(d, ok=3), "(ok)"),
+    "one image of a label": (lambda d: folder(d, ok=3, bad=1), "give two"),
+    "a label called none": (lambda d: folder(d, ok=3, none=3), "'none'"),
     "a label with an escape": (lambda d: folder(d, **{"ok": 3, "b\x1b[31m": 3}), "cannot be shown"),
-    "a label that ends with a space": (lambda d: folder(d, **{"ok": 3, "ok ": 3}), "begins or ends with a space"),
-    "a picture that is none": (lambda d: (folder(d, ok=3, bad=3), (d / "ok" / "x.png").write_bytes(b"no"))[0], "x.png"),
-    "a picture that is empty": (lambda d: (folder(d, ok=3, bad=3), (d / "ok" / "x.png").touch())[0], "is empty"),
-    "a folder called x.png": (lambda d: (folder(d, ok=3, bad=3), (d / "ok" / "x.png").mkdir())[0], "empty folder"),
-    "a link to itself": (
-        lambda d: (folder(d, ok=3, bad=3), (d / "ok" / "x.png").symlink_to(d / "ok" / "x.png"))[0],
-        "cannot be read",
-    ),
+    "a label that ends with a space": (lambda d: folder(d, **{"ok": 3, "ok ": 3}), "space"),
+    "a picture that is none": (beside_pictures(lambda path: path.write_bytes(b"no")), "x.png"),
+    "a picture that is empty": (beside_pictures(Path.touch), "is empty"),
+    "a folder called x.png": (beside_pictures(Path.mkdir), "empty folder"),
+    "a link to itself": (beside_pictures(lambda path: path.symlink_to(path)), "cannot be read"),
     "a label that links to itself": (looping, "link is broken"),
-    "held out of one label": (
-        lambda d: (folder(d / "train", ok=3, bad=3), folder(d / "val", ok=2)),
-        "val' holds no pictures of bad",
-    ),
-    "a file of bytes": (lambda d: d.write_bytes(b"\xff\xfe\0"), "not UTF-8"),
-    "an empty file": (lambda d: d.touch(), "the file is empty; it needs train and names"),
-    "a list": (lambda d: d.write_text("- a\n- b\n"), "it needs train and names"),
-    "a text": (lambda d: d.write_text("data"), "it needs train and names"),
-    "no names": (lambda d: d.write_text("train: t\n"), "needs at least the keys"),
-    "key points": (lambda d: d.write_text("train: t\nnames: [a]\nkpt_shape: [4, 2]\n"), "'kpt_shape'"),
-    "names that are a text": (lambda d: d.write_text("train: t\nnames: ok\n"), "'names' must be a list"),
-    "names of lists": (lambda d: d.write_text("train: t\nnames: [[a], [b]]\n"), "'names' must be a list"),
-    "names of nothing": (lambda d: d.write_text("train: t\nnames: [~, ok]\n"), "'names' must be a list"),
-    "no name": (lambda d: d.write_text("train: t\nnames: []\n"), "the labels of 'x' are not known"),
-    "names with a gap": (lambda d: d.write_text("train: t\nnames: {0: a, 2: b}\n"), "the numbers from 0 to 1"),
-    "names by words": (lambda d: d.write_text("train: t\nnames: {a: 0, b: 1}\n"), "the numbers from 0 to 1"),
-    "names given twice": (lambda d: d.write_text("train: t\nnames: [a, a]\n"), "label 'a' occurs twice"),
-    "bytes": (lambda d: d.write_text("train: t\nnames: !!binary aGFsbG8=\n"), "is a tag"),
-    "an object": (lambda d: d.write_text("train: !!python/object/apply:os.system [true]\nnames: [a]\n"), "is a tag"),
-    "an alias": (lambda d: d.write_text("train: &t t\nval: *t\nnames: [a, b]\n"), "is an alias"),
-    "itself": (lambda d: d.write_text("train: t\nnames: &n [*n]\n"), "is an alias"),
-    "a merge": (lambda d: d.write_text("base: &b {train: t}\n<<: *b\nnames: [a, b]\n"), "is an alias"),
-    "many levels": (lambda d: d.write_text("train: " + "[" * 900 + "]" * 900), "nested deeper"),
-    "not YAML": (lambda d: d.write_text("train: [\n"), "not valid YAML"),
-    "a key twice": (lambda d: d.write_text("train: a\ntrain: b\nnames: [a]\n"), "occurs twice"),
+    "held out of one label": (lambda d: (folder(d / "train", ok=3, bad=3), folder(d / "val", ok=2)), "val' holds no"),
     "a picture": (lambda d: d.write_bytes(b"\x89PNG") and d.rename(d.parent / "data.PNG"), "data.PNG"),
 }
+TEXTS = {
+    b"\xff\xfe\0": "UTF-8",
+    b"": "train and names",
+    b"- a\n- b\n": "train and names",
+    b"data": "train and names",
+    b"train: t\n": "'names'",
+    b"train: t\nnames: [a]\nkpt_shape: [4, 2]\n": "'kpt_shape'",
+    b"train: t\nnames: ok\n": "'names'",
+    b"train: t\nnames: [[a], [b]]\n": "'names'",
+    b"train: t\nnames: [~, ok]\n": "'names'",
+    b"train: t\nnames: []\n": "labels of 'x'",
+    b"train: t\nnames: {0: a, 2: b}\n": "from 0 to 1",
+    b"train: t\nnames: {a: 0, b: 1}\n": "from 0 to 1",
+    b"train: t\nnames: [a, a]\n": "twice",
+    b"train: &t t\nval: *t\nnames: [a, b]\n": "alias",
+}
+DATA |= {str(content): (lambda d, content=content: d.write_bytes(content), word) for content, word in TEXTS.items()}
 
 
 @pytest.mark.parametrize(("make", "says"), DATA.values(), ids=DATA)
