@@ -5,6 +5,7 @@ from dataclasses import replace
 from coe.board.router import Router
 from coe.board.union import Member, union
 from coe.scheduler.costs import Cost
+from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.testing import Troubles, VirtualLine, pools_of, rules_from
 
 ENGINE = ("coserve", "late-binding")
@@ -56,6 +57,14 @@ def line_of(
     prices = {name: cost() for name in rules.experts} | dict(costs or {})
     plan = pools_of(executors, capacity, workspace)
     return VirtualLine(rules, prices, plan, troubles=Troubles(bad_loads or {}, bad_stages), **options)
+
+
+def plan_of(devices, capacity, workspace=4):
+    """One executor of a device, with its own pool, for each name."""
+    return Plan(
+        tuple(PoolSpec(f"{device}0", device, capacity, workspace) for device in devices),
+        tuple(ExecutorSpec(f"{device}0", device, f"{device}0") for device in devices),
+    )
 
 
 def arrive(line, at_s, components):

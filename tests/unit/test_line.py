@@ -7,7 +7,7 @@ import pytest
 from cases import LINE, cases, watch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lines import ENGINE, arrive, board, cost, inspect, line_of, log_of, stopping
+from lines import ENGINE, arrive, board, cost, inspect, line_of, log_of, plan_of, stopping
 from thorough import THOROUGH
 
 from coe import config
@@ -15,7 +15,6 @@ from coe.core import Verdict
 from coe.errors import RulesError
 from coe.inspector.precision import VariantChoice, apply_choice
 from coe.lab.workloads.workload import with_counts
-from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.pool import State
 from coe.testing import Troubles, VirtualLine, pools_of, rules_from
 
@@ -292,11 +291,7 @@ def test_ng_counts_whichever_branch_came_first_even_if_the_other_branch_failed(f
 def test_a_stage_that_a_lost_device_gave_back_is_not_queued_again_for_an_ng_image():
     rules = stopping(fan())
     costs = {expert: cost() for expert in rules.experts} | {"x": cost(per_image_s=5.0), "y": cost(per_image_s=3.0)}
-    plan = Plan(
-        tuple(PoolSpec(f"{device}0", device, 44, 4) for device in ("cpu", "gpu")),
-        tuple(ExecutorSpec(f"{device}0", device, f"{device}0") for device in ("cpu", "gpu")),
-    )
-    line = VirtualLine(rules, costs, plan, strategy="samba-parallel", findings={(0, "y"): "bad"})
+    line = VirtualLine(rules, costs, plan_of(("cpu", "gpu"), 44), strategy="samba-parallel", findings={(0, "y"): "bad"})
     line.arrive(10.0, "A")
     line.lose(13.0, "gpu")
     line.run()
