@@ -36,7 +36,6 @@ CLASSIFIER = Expert("joint", "narrow", ("ok", "bad", "gone"), 64, "line/joint", 
 DETECTOR = Expert("bridge", "narrow_boxes", ("bridge", "gap"), 96, "line/bridge", variant="int8")
 RESNET = Expert("body", "resnet18", ("ok", "bad"), 32, "line/body", variant="int8")
 YOLO = Expert("mark", "yolov5n", ("mark", "scratch"), 64, "line/mark", variant="int8")
-SMALL = pytest.mark.parametrize("expert", [CLASSIFIER, DETECTOR], ids=["narrow", "narrow_boxes"])
 BOARD = """
 board: line
 experts: {joint: {kind: narrow, labels: [ok, bad, gone], input: 64}}
@@ -56,9 +55,7 @@ def images(expert, count=5):
 @functools.cache
 def trained(expert):
     """Random weights; do not change them."""
-    kind = kinds.resolve(expert.kind)
-    assert isinstance(kind, kinds.ModuleKind)
-    return skeletons.random_weights(kind, expert, 3)
+    return skeletons.random_weights(kinds.resolve(expert.kind), expert, 3)
 
 
 def exported(expert=CLASSIFIER):
@@ -68,7 +65,6 @@ def exported(expert=CLASSIFIER):
 @functools.cache
 def _exported(expert):
     kind = kinds.resolve(expert.kind)
-    assert isinstance(kind, kinds.ModuleKind)
     return int8.export(kind, expert, network(kind, expert, trained(expert)), images(expert)).SerializeToString()
 
 
@@ -86,14 +82,17 @@ def pictures(tmp_path_factory):
     return sorted(folder.iterdir())
 
 
+def put(store, expert, id=None):
+    state, labels = trained(expert), expert.labels
+    store.put(id or expert.weights, kind=expert.kind, labels=labels, input_size=expert.input_size, state=state)
+
+
 @pytest.fixture(scope="module")
 def prepared(pictures, tmp_path_factory):
     """A store with both small experts in int8; do not change it."""
     store = Store(tmp_path_factory.mktemp("int8") / "store")
     for expert in (CLASSIFIER, DETECTOR):
-        store.put(
-            expert.weights, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=trained(expert)
-        )
+        put(store, expert)
         assert Preparer(store, ["fp32", "int8"]).prepare(expert.weights, pictures, "noise").failed == {}
     return store
 
@@ -105,9 +104,11 @@ def prepared(pictures, tmp_path_factory):
 )
 def test_a_quantised_network_says_nearly_the_same_for_batches_of_any_size(expert):
     kind = kinds.resolve(expert.kind)
-    assert isinstance(kind, kinds.ModuleKind)
     module = network(kind, expert, trained(expert))
     model, small = exported(expert), quantised(expert)
+    for one in (model, small):  # nothing in it is of this processor
+        assert {node.domain for node in one.graph.node} == {""}
+        assert [(of.domain, of.version) for of in one.opset_import] == [("", int8.OPSET)]
     convolutions = sum(node.op_type == "Conv" for node in model.graph.node)
     int8_weights = [tensor for tensor in small.graph.initializer if tensor.data_type == onnx.TensorProto.INT8]
     assert len(int8_weights) >= convolutions - 1  # of a distribution's mean, the weights are whole numbers
@@ -142,13 +143,13 @@ def test_what_a_network_answers_keeps_its_form_and_layers_stay_float_as_they_are
     assert weights_in_int8(()) == whole
 
 
-@SMALL
-def test_a_manifest_tells_what_the_numbers_come_from(prepared, expert):
-    made_of = prepared.manifest(expert.weights).variants["int8"].calibration
-    assert (made_of.pictures, made_of.source, made_of.learned) == (12, "noise", None)
-    assert 0 <= made_of.float_layers <= made_of.layers // 2
-    assert made_of.layers == 13
-    assert prepared.manifest(expert.weights).variants["fp32"].calibration is None
+def test_a_manifest_tells_what_the_numbers_come_from(prepared):
+    for expert in (CLASSIFIER, DETECTOR):
+        variants = prepared.manifest(expert.weights).variants
+        made_of = variants["int8"].calibration
+        assert (made_of.pictures, made_of.source, made_of.learned, made_of.layers) == (12, "noise", None, 13)
+        assert 0 <= made_of.float_layers <= made_of.layers // 2
+        assert variants["fp32"].calibration is None
 
 
 def test_pictures_that_it_learned_from_come_first(pictures, tmp_path):
@@ -167,7 +168,7 @@ def test_pictures_that_it_learned_from_come_first(pictures, tmp_path):
 
 def test_experts_of_the_same_weights_share_it_only_if_they_see_the_same(pictures, tmp_path):
     store = Store(tmp_path / "store")
-    store.put("line/joint", kind="narrow", labels=CLASSIFIER.labels, input_size=64, state=trained(CLASSIFIER))
+    put(store, CLASSIFIER)
     for copy in ("line/same", "line/other"):
         store.link(copy, "line/joint", labels=CLASSIFIER.labels)
     preparer = Preparer(store, ["q8", "int8"], search_s=0)
@@ -199,7 +200,7 @@ def test_experts_of_one_body_begin_with_the_layers_that_stay_float_in_the_last(
 
 def test_int8_is_not_made_without_pictures(prepared, tmp_path):
     store = Store(tmp_path / "store")
-    store.put("line/joint", kind="narrow", labels=CLASSIFIER.labels, input_size=64, state=trained(CLASSIFIER))
+    put(store, CLASSIFIER)
     outcome = Preparer(store, ["int8", "q8"]).prepare("line/joint")
     assert (list(outcome.failed), outcome.made) == (["int8"], ("q8",))
     assert "--images" in outcome.failed["int8"]
@@ -219,13 +220,6 @@ def test_pictures_that_teach_nothing_are_refused(seen):
     with pytest.raises(StoreError, match="--images") as caught:
         int8.Quantiser(exported(), seen)
     assert ("blank" in str(caught.value)) == (len(seen) > 7), "of none that is neither"
-
-
-@SMALL
-def test_nothing_in_a_model_is_of_this_processor(expert):
-    for model in (exported(expert), quantised(expert)):
-        assert {node.domain for node in model.graph.node} == {""}
-        assert [(one.domain, one.version) for one in model.opset_import] == [("", int8.OPSET)]
 
 
 def test_a_model_is_fitted_to_the_processor_when_it_is_opened_and_one_newer_than_the_library_is_told():
@@ -301,14 +295,8 @@ def test_an_int8_that_is_gone_is_told_when_a_line_opens(prepared, tmp_path):
     (store.folder(CLASSIFIER.weights) / store.manifest(CLASSIFIER.weights).variants["int8"].file).unlink()
     (tmp_path / "line.yaml").write_text(BOARD, encoding="utf-8")
     said = []
-    with Inspector(
-        tmp_path / "line.yaml",
-        store=store.root,
-        precision="mixed",
-        experiment=Experiment(label_floor=0),
-        memory="64MB",
-        say=said.append,
-    ) as line:
+    mixed = {"precision": "mixed", "experiment": Experiment(label_floor=0), "memory": "64MB"}
+    with Inspector(tmp_path / "line.yaml", store=store.root, say=said.append, **mixed) as line:
         result = line.submit(np.ascontiguousarray(images(CLASSIFIER)[0].transpose(1, 2, 0)), "C").result(60)
     assert result.findings[-1].variant == "fp32"
     assert sum("int8" in sentence and CLASSIFIER.weights in sentence for sentence in said) == 1
@@ -318,7 +306,7 @@ def test_an_int8_that_is_gone_is_told_when_a_line_opens(prepared, tmp_path):
 def test_each_expert_gets_its_own_pictures_alone(pictures, tmp_path, call):
     store = Store(tmp_path / "store")
     for name in ("joint", "lead"):
-        store.put(f"line/{name}", kind="narrow", labels=CLASSIFIER.labels, input_size=64, state=trained(CLASSIFIER))
+        put(store, CLASSIFIER, f"line/{name}")
     for number, path in enumerate(pictures):
         (folder := tmp_path / "seen" / "joint" / ("ok", "bad")[number % 2]).mkdir(parents=True, exist_ok=True)
         shutil.copy(path, folder)
@@ -356,9 +344,8 @@ def test_a_session_that_cannot_be_opened_is_the_error_of_its_expert_alone(prepar
     full, quick = Cost(4e-3, 0.0, 1e-3, 20_000_000, 10), Cost(1e-3, 0.0, 1e-3, 5_000_000, 10)
     monkeypatch.setattr(CpuDevice, "measure", lambda _, expert: quick if expert.variant == "int8" else full)
     picture = np.ascontiguousarray(images(DETECTOR, 1)[0].transpose(1, 2, 0))
-    with Inspector(
-        tmp_path / "line.yaml", store=store.root, precision="mixed", experiment=Experiment(label_floor=0), memory="64MB"
-    ) as line:
+    mixed = {"precision": "mixed", "experiment": Experiment(label_floor=0), "memory": "64MB"}
+    with Inspector(tmp_path / "line.yaml", store=store.root, **mixed) as line:
         futures = [line.submit(picture, component) for component in "CDCD"]
         results = [future.result(60) for future in futures]
     assert [result.verdict for result in results] == [None, Verdict.OK, None, Verdict.OK]
@@ -369,7 +356,7 @@ def test_a_session_that_cannot_be_opened_is_the_error_of_its_expert_alone(prepar
 @pytest.mark.slow
 def test_experts_come_and_go_and_leave_no_memory(pictures, tmp_path):
     store = Store(tmp_path / "store")
-    store.put("line/body", kind="resnet18", labels=RESNET.labels, input_size=32, state=trained(RESNET))
+    put(store, RESNET)
     assert Preparer(store, ["int8"]).prepare("line/body", pictures).failed == {}
     kind = kinds.resolve("resnet18")
     device = CpuDevice(store, {"resnet18": kind}, 1)
@@ -429,12 +416,5 @@ def test_a_blob_takes_no_memory_beside_what_a_session_left(prepared, monkeypatch
     ]:
         act("pool", expert)
         done.append(f"{act.__name__} {expert.variant}")
-    assert done == [
-        "memory goes back",
-        "load int8",
-        "evict int8",
-        "memory goes back",
-        "load fp32",
-        "evict fp32",
-        "load fp32",
-    ]
+    goes = "memory goes back"
+    assert done == [goes, "load int8", "evict int8", goes, "load fp32", "evict fp32", "load fp32"]

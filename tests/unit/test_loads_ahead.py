@@ -5,36 +5,36 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lines import board, cost
 from thorough import THOROUGH
 
 from coe.board.parts_list import PlacedPart
 from coe.errors import ConfigError
 from coe.results.metrics import Recorder
-from coe.scheduler.costs import Cost
 from coe.scheduler.events import Evict, Load, Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
-from coe.testing import VirtualLine, pools_of, rules_from
+from coe.testing import VirtualLine, pools_of
 
-BOARD = rules_from("""
-board: b
-experts:
-  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
-  b: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
-  c: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
-  d: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
-components: {A: {count: 5, inspect: a}, B: {count: 4, inspect: b}, C: {count: 3, inspect: c}, D: {count: 2, inspect: d}}
-""")
-COST = Cost(per_image_s=0.1, base_s=0.1, load_s=1.0, weights_bytes=10, activation_bytes=1, max_batch=4)
-ROOM_FOR_TWO = pools_of(1, 24, 4)
+BOARD = board({"A": 5, "B": 4, "C": 3, "D": 2})
+COST = cost(base_s=0.1)
+COSTS = dict.fromkeys("abcd", COST)
+ROOM_FOR_TWO, ROOM_FOR_FOUR = pools_of(1, 24, 4), pools_of(1, 44, 4)
 
 
 def parts_of(components):
     return tuple(PlacedPart(component, f"P{index}") for index, component in enumerate(components))
 
 
-def line_of(components, *, evict_s=0.0):
-    costs = dict.fromkeys("abcd", COST)
-    return VirtualLine(BOARD, costs, ROOM_FOR_TWO, strategy="late-binding", parts=parts_of(components), evict_s=evict_s)
+def line_of(components="", plan=ROOM_FOR_TWO, **options):
+    return VirtualLine(BOARD, COSTS, plan, strategy="late-binding", parts=parts_of(components), **options)
+
+
+def boards_of(components, every_s=3.0):
+    """A line that knows these parts, and to which they come one after the other."""
+    line = line_of(components)
+    for index, component in enumerate(components):
+        line.arrive(10.0 + every_s * index, component, serial="S1", refdes=f"P{index}")
+    return line
 
 
 def log_after(line, at_s):
@@ -42,9 +42,7 @@ def log_after(line, at_s):
 
 
 def test_an_expert_is_there_before_its_image_comes():
-    line = line_of("ABCD")
-    for index, component in enumerate("ABCD"):
-        line.arrive(10.0 + 3 * index, component, serial="S1", refdes=f"P{index}")
+    line = boards_of("ABCD")
     line.run()
     assert log_after(line, 10.0) == [
         (10.0, "cpu0 run a x1"),
@@ -111,7 +109,7 @@ def test_nothing_leaves_for_an_expert_that_is_needed_later():
 
 
 def test_while_pools_fill_a_wanted_expert_comes_next():
-    line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="late-binding")
+    line = line_of(plan=ROOM_FOR_FOUR)
     line.arrive(0.5, "D")
     line.run()
     assert line.log == [
@@ -126,7 +124,7 @@ def test_while_pools_fill_a_wanted_expert_comes_next():
 
 def test_while_there_is_room_the_expert_that_is_waited_for_longest_comes_next():
     """More stages wait for d; but nothing has to leave for b, so no load is saved if b waits."""
-    line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="late-binding")
+    line = line_of(plan=ROOM_FOR_FOUR)
     for at_s, component in ((0.2, "B"), (0.3, "D"), (0.4, "D"), (0.5, "D")):
         line.arrive(at_s, component)
     line.run()
@@ -145,12 +143,12 @@ class Filling(VirtualLine):
 
 
 def test_pools_are_filled_without_a_pause_but_not_while_a_batch_holds_the_bytes_nor_after_a_stop():
-    line = Filling(BOARD, dict.fromkeys("abcd", COST), ROOM_FOR_TWO, strategy="coserve")
+    line = Filling(BOARD, COSTS, ROOM_FOR_TWO, strategy="coserve")
     for image in range(20):
         line.arrive(float(image), "CDAB"[image % 4])
     line.run()
     assert line.filled == (1.0, True)
-    line = Filling(BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="late-binding")
+    line = Filling(BOARD, COSTS, ROOM_FOR_FOUR, strategy="late-binding")
     line.stop(0.5)
     line.run()
     assert line.filled == (1.0, False)
@@ -164,9 +162,7 @@ def test_pools_are_filled_without_a_pause_but_not_while_a_batch_holds_the_bytes_
 
 
 def test_pools_fill_in_the_order_of_the_parts_list_then_by_usage():
-    line = VirtualLine(
-        BOARD, dict.fromkeys("abcd", COST), pools_of(1, 44, 4), strategy="late-binding", parts=parts_of("DDC")
-    )
+    line = line_of("DDC", ROOM_FOR_FOUR)
     line.run()
     assert [load.expert for load in line.loads] == ["d", "c", "a", "b"]
     assert {load.why for load in line.loads} == {Why.INITIAL}
@@ -175,17 +171,8 @@ def test_pools_fill_in_the_order_of_the_parts_list_then_by_usage():
 @pytest.mark.parametrize("preloaded", [False, True])
 def test_no_load_ahead_begins_before_the_first_image(preloaded):
     """The first part needs two experts, and the first place is within reach before there is a pace."""
-    board = rules_from("""
-board: b
-experts:
-  a: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
-  b: {kind: k, labels: [ok, bad], input: 8, shares: {ok: 1}, then: {ok: a, bad: NG}}
-  c: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}
-components: {B: {count: 2, inspect: b}, C: {count: 9, inspect: c}}
-""")
-    line = VirtualLine(
-        board, dict.fromkeys("abc", COST), pools_of(1, 44, 4), strategy="late-binding", parts=parts_of("BC")
-    )
+    rules, costs = board({"B": 2, "C": 9}, {"b": "a"}), dict.fromkeys("abc", COST)
+    line = VirtualLine(rules, costs, ROOM_FOR_FOUR, strategy="late-binding", parts=parts_of("BC"))
     line._simulator._preloaded = preloaded
     line._simulator.start()
     assert preloaded == (not line.controller.lacks_initial())
@@ -194,11 +181,9 @@ components: {B: {count: 2, inspect: b}, C: {count: 9, inspect: c}}
 
 
 def test_speculative_loads_are_counted():
-    line = line_of("ABCD")
+    line = boards_of("ABCD")
     recorder = Recorder(line.controller.pools)
     line._simulator._watchers = [line, recorder]
-    for index, component in enumerate("ABCD"):
-        line.arrive(10.0 + 3 * index, component, serial="S1", refdes=f"P{index}")
     line.arrive(40.0, "C", serial="S2", refdes="P2")
     line.run()
     metrics = recorder.metrics()
@@ -208,8 +193,8 @@ def test_speculative_loads_are_counted():
 
 @pytest.mark.parametrize("strategy", ["coserve", "samba"])
 def test_a_strategy_that_does_not_look_ahead_refuses_a_parts_list(strategy):
-    with pytest.raises(ConfigError, match="does not look ahead, so a parts list has no effect"):
-        VirtualLine(BOARD, dict.fromkeys("abcd", COST), ROOM_FOR_TWO, strategy=strategy, parts=parts_of("AB"))
+    with pytest.raises(ConfigError, match="parts list"):
+        VirtualLine(BOARD, COSTS, ROOM_FOR_TWO, strategy=strategy, parts=parts_of("AB"))
 
 
 @st.composite
@@ -246,14 +231,8 @@ class Watched(VirtualLine):
 @given(images(), st.sampled_from(["", "ABCDABDCBA"]), st.integers(2, 4), st.sampled_from([0.0, 0.2]))
 @settings(max_examples=30 * THOROUGH, deadline=None)
 def test_a_speculative_load_holds_nothing_up(drawn, parts, experts, evict_s):
-    line = Watched(
-        BOARD,
-        dict.fromkeys("abcd", COST),
-        pools_of(1, 10 * experts + 4, 4),
-        strategy="late-binding",
-        parts=parts_of(parts),
-        evict_s=evict_s,
-    )
+    plan, known = pools_of(1, 10 * experts + 4, 4), parts_of(parts)
+    line = Watched(BOARD, COSTS, plan, strategy="late-binding", parts=known, evict_s=evict_s)
     for at_s, component, serial, refdes in drawn:
         line.arrive(at_s, component, serial=serial, refdes=refdes)
     line.run()
@@ -300,7 +279,7 @@ def test_while_pools_fill_a_wanted_expert_waits_only_for_the_load_under_way_and_
 ):
     """The disk is never idle meanwhile, no load for nobody begins, and filling ends."""
     pools = pools_of(executors, (10 * experts + 4) // executors, 4 // executors)
-    line = Cold(BOARD, dict.fromkeys("abcd", COST), pools, strategy="late-binding", parts=parts_of(parts))
+    line = Cold(BOARD, COSTS, pools, strategy="late-binding", parts=parts_of(parts))
     at_s = 0.0
     for gap_s, component in burst:
         at_s += gap_s
@@ -322,7 +301,7 @@ def test_filling_ends_on_two_devices_too(drawn, gpu, cpu):
         tuple(PoolSpec(device, device, 10 * experts + 4, 4) for device, experts in room.items()),
         tuple(ExecutorSpec(device, device, device) for device in room),
     )
-    line = VirtualLine(BOARD, dict.fromkeys("abcd", COST), plan, strategy="late-binding")
+    line = line_of(plan=plan)
     for at_s, component, serial, refdes in drawn:
         line.arrive(at_s, component, serial=serial, refdes=refdes)
     line.run()

@@ -1,7 +1,5 @@
 """No strategy beats the bound, on any board and any box; and what it promises can be reached."""
 
-from dataclasses import dataclass
-
 import pytest
 from boxes import boxes
 from cases import LINE, cases
@@ -11,7 +9,7 @@ from lines import ENGINE, board, cost
 from thorough import THOROUGH
 
 from coe.core import Finding, Request
-from coe.lab.bound import Bound, bound
+from coe.lab.bound import bound
 from coe.lab.workloads.workload import Workload
 from coe.results.metrics import Recorder
 from coe.scheduler.controller import Controller
@@ -98,29 +96,26 @@ def test_no_box_beats_the_bound(data, case, name, preloaded):
     assert replies.last_s >= least.makespan_s - SLACK
 
 
-@dataclass(frozen=True)
-class Done:
-    switches: int
-    makespan_s: float
-    least: Bound
+def run(rules, arrivals, plan, prices, name="coserve", cached=()):
+    """Run images on one device whose experts are there from the beginning if they fit.
 
-
-def run(rules, arrivals, executors, capacity, price):
-    """Run images on one device; its executors share a pool, and experts are there from the beginning if they fit."""
-    plan = Plan(
-        (PoolSpec("gpu", "gpu", capacity, 4),),
-        tuple(ExecutorSpec(f"gpu{index}", "gpu", "gpu") for index in range(executors)),
-    )
-    costs = CostTable({("gpu", expert): price for expert in rules.experts})
-    chosen = strategy("coserve")
-    controller = Controller(router=rules.router, graph=rules.graph, costs=costs, plan=plan, strategy=chosen)
+    Return the switches, the seconds until the last reply, and the bound.
+    """
+    costs = CostTable({("gpu", expert): price for expert, price in prices.items()})
+    controller = Controller(router=rules.router, graph=rules.graph, costs=costs, plan=plan, strategy=strategy(name))
     recorder, replies, workload = Recorder(controller.pools), Replies(), workload_of(rules, arrivals)
     simulator = Simulator(controller, Says(), watchers=[recorder, replies], preloaded=True)
     simulator.start()
-    resident = [expert for expert in rules.experts if expert in controller.pools["gpu"]]
+    resident = [expert for expert in rules.experts if any(expert in pool for pool in controller.pools.values())]
     simulator.run(workload.arrivals)
-    least = bound(workload, Says(), costs, plan, {}, resident, ())
-    return Done(recorder.metrics().switches, replies.last_s, least)
+    least = bound(workload, Says(), costs, plan, {}, resident, cached)
+    return recorder.metrics().switches, replies.last_s, least
+
+
+def shared(executors, capacity):
+    """Executors of one pool."""
+    those = tuple(ExecutorSpec(f"gpu{index}", "gpu", "gpu") for index in range(executors))
+    return Plan((PoolSpec("gpu", "gpu", capacity, 4),), those)
 
 
 LETTERS = board({"A": 9, "B": 8, "C": 2, "D": 1})
@@ -142,33 +137,22 @@ def now(names):
     ],
 )
 def test_the_bound_is_reached(limit, makespan_s, switches, rules, arrivals, executors, capacity, price):
-    done = run(rules, arrivals, executors, capacity, price)
-    assert getattr(done.least, f"{limit}_s") == done.least.makespan_s
-    assert done.makespan_s == pytest.approx(done.least.makespan_s) == pytest.approx(makespan_s)
-    assert done.switches == done.least.switches == switches
+    made, last_s, least = run(rules, arrivals, shared(executors, capacity), dict.fromkeys(rules.experts, price))
+    assert getattr(least, f"{limit}_s") == least.makespan_s
+    assert last_s == pytest.approx(least.makespan_s) == pytest.approx(makespan_s)
+    assert made == least.switches == switches
 
 
 def test_a_detector_that_must_leave_and_come_back_is_two_switches_at_least():
-    done = run(CHAIN, now("A"), 1, 14, cost())
-    assert done.switches == done.least.switches == 2
+    made, _, least = run(CHAIN, now("A"), shared(1, 14), dict.fromkeys("abd", cost()))
+    assert made == least.switches == 2
 
 
 def test_a_copy_in_the_host_is_there_when_its_read_has_ended():
     """Both executors need a at once: one reads it, the other takes the copy that this makes, not one out of nothing."""
     rules = board({"B": 9, "C": 8, "D": 7, "E": 6, "F": 5, "A": 1})
-    names = ("gpu0", "gpu1")
-    plan = Plan(
-        tuple(PoolSpec(name, "gpu", 24, 4) for name in names),
-        tuple(ExecutorSpec(name, "gpu", name) for name in names),
-        CacheSpec(10),
-    )
+    pools = tuple(PoolSpec(name, "gpu", 24, 4) for name in ("gpu0", "gpu1"))
+    plan = Plan(pools, tuple(ExecutorSpec(pool.id, "gpu", pool.id) for pool in pools), CacheSpec(10))
     prices = {expert: cost(load_s=10.0, copy_s=0.1) for expert in rules.experts} | {"d": cost(per_image_s=0, base_s=0)}
-    costs = CostTable({("gpu", expert): price for expert, price in prices.items()})
-    chosen = strategy("samba-parallel")
-    controller = Controller(router=rules.router, graph=rules.graph, costs=costs, plan=plan, strategy=chosen)
-    replies, workload = Replies(), workload_of(rules, now("AA" + 20 * "DA"))
-    simulator = Simulator(controller, Says(), watchers=[replies], preloaded=True)
-    simulator.start()
-    simulator.run(workload.arrivals)
-    least = bound(workload, Says(), costs, plan, {}, "bcde", "f")
-    assert replies.last_s >= least.makespan_s - SLACK
+    _, last_s, least = run(rules, now("AA" + 20 * "DA"), plan, prices, "samba-parallel", cached="f")
+    assert last_s >= least.makespan_s - SLACK
