@@ -2,7 +2,6 @@
 
 import gc
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -18,23 +17,21 @@ from coe.errors import ConfigError, ImageError, StoreError
 from coe.helpers.system import forget_file
 from coe.profiler.measure import CannotMeasure, MeasuredExpert, Target, measure
 from coe.store import kinds
+from coe.store.skeletons import random_weights
 from coe.store.store import Store
 
 pytestmark = pytest.mark.usefixtures("disk_is_waited_for")
 
 CLASSIFIER = Expert("joint", "narrow", ("ok", "bad"), 64, "line/joint")
 DETECTOR = Expert("bridge", "yolov5n", ("bridge",), 96, "line/bridge")
-BOTH = pytest.mark.parametrize("expert", [CLASSIFIER, DETECTOR], ids=["narrow", "yolov5n"])
 FITTED = (1, 2, 4, 8)
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     made = Store(tmp_path_factory.mktemp("measured") / "store")
-    for seed, expert in enumerate((CLASSIFIER, DETECTOR)):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            state = kinds.resolve(expert.kind).skeleton(expert).state_dict()
+    for expert in (CLASSIFIER, DETECTOR):
+        state = random_weights(kinds.resolve(expert.kind), expert, 0)
         made.put(expert.weights, kind=expert.kind, labels=expert.labels, input_size=expert.input_size, state=state)
     return made
 
@@ -47,7 +44,7 @@ def measured(expert, store, target=CPU, **options):
     return measure(MeasuredExpert(expert, kinds.resolve(expert.kind), store, target), **options)
 
 
-@BOTH
+@pytest.mark.parametrize("expert", [CLASSIFIER, DETECTOR], ids=["narrow", "yolov5n"])
 def test_what_is_measured_makes_sense(expert, store):
     said, done = [], []
     found = measured(expert, store, say=said.append, tick=done.append)
@@ -67,14 +64,12 @@ def test_what_is_measured_makes_sense(expert, store):
     assert found.line.base_s >= 0
     assert found.max_batch in FITTED
     assert min(found.load_s, found.preprocess_s, found.decode_s) > 0
-    assert len(said) == 1
-    timed = r"( from disk|, timed with the file in the system's cache), .*"
-    assert re.fullmatch(rf"{expert.kind}: a load takes [\d.e-]+ s{timed}", said[0])
+    assert [sentence.partition(":")[0] for sentence in said] == [expert.kind]
     assert (done, done[-1]) == (sorted(done), 1.0)
 
 
 PEAK = """
-import sys, threading, torch, psutil
+import sys
 from pathlib import Path
 from coe.inspector import line_devices
 from coe.store import kinds
@@ -122,9 +117,6 @@ def test_what_cannot_be_measured_says_why(store, tmp_path):
         measured(CLASSIFIER, store, Target("gpu", 1))
     with pytest.raises(CannotMeasure, match="'onnx'"):
         measured(Expert("o", "onnx", ("ok", "bad"), 64, "line/none"), Store(tmp_path))
-
-
-def test_damaged_weights_are_said(tmp_path):
     store = Store(tmp_path)
     state = kinds.resolve("narrow").skeleton(CLASSIFIER).state_dict()
     store.put(CLASSIFIER.weights, kind="narrow", labels=CLASSIFIER.labels, input_size=64, state=state)

@@ -6,12 +6,12 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from profiles import kind_profile
 
 from coe import config
 from coe.core import Expert
@@ -31,28 +31,17 @@ COST = Cost(per_image_s=0.1, base_s=0.2, load_s=1.0, weights_bytes=1000, activat
 
 def test_costs_go_by_bytes_as_measured_and_are_no_less_than_those_of_the_file():
     adapted = _adapted(COST, SMALL, LARGE, 1000, 3000)
-    assert (adapted.load_s, adapted.copy_s) == (3.0, 0.75)
-    line = SimpleNamespace(per_image_s=0.1, base_s=0.2)
-    sizes = {"input_size": 64, "weights_bytes": 1000, "activation_bytes": 10, "workspace_bytes": 0, "max_batch": 8}
-    kind = SimpleNamespace(line=line, load_s=1.0, copy_s=0.25, **sizes)
-    cost = profiled_cost(kind, LARGE, 3000)
-    assert (cost.load_s, cost.copy_s) == (3.0, 0.75)
-    sizes = {"input_size": 64, "weights_bytes": 9000, "activation_bytes": 10, "workspace_bytes": 0, "max_batch": 8}
-    kind = SimpleNamespace(line=SimpleNamespace(per_image_s=0.1, base_s=0.2), load_s=1.0, copy_s=0.0, **sizes)
-    taken = [
-        profiled_cost(kind, replace(SMALL, variant=variant), size).weights_bytes
-        for variant, size in (("fp32", 4096), ("int8", 4096), ("int8", 12288))
-    ]
-    assert taken == [4096, 9000, 12288]
+    cost = profiled_cost(kind_profile(input_size=64, weights_bytes=1000, load_s=1.0, copy_s=0.25), LARGE, 3000)
+    assert (adapted.load_s, adapted.copy_s) == (cost.load_s, cost.copy_s) == (3.0, 0.75)
+    kind = kind_profile(input_size=64, weights_bytes=9000)
+    for variant, size, taken in (("fp32", 4096, 4096), ("int8", 4096, 9000), ("int8", 12288, 12288)):
+        assert profiled_cost(kind, replace(SMALL, variant=variant), size).weights_bytes == taken
 
 
 @pytest.mark.parametrize(("bytes_per_s", "load_s"), [(None, 1.0), (1000, 1.25), (100, 10.25), (10_000, 1.0)])
 def test_a_slow_disk_holds_up_the_read_and_the_copy_comes_after_it(bytes_per_s, load_s):
     cost = _from_disk(COST, 1000, bytes_per_s)
     assert (cost.load_s, cost.copy_s) == (load_s, 0.25)
-
-
-ONE_COST = Cost(per_image_s=0.1, base_s=0.2, load_s=0.3, weights_bytes=10, activation_bytes=5)
 
 
 class Counting:
@@ -67,14 +56,14 @@ class Counting:
         # Others have the time to come in, if anything lets them.
         self.others.wait(0.02)
         self.inside -= 1
-        return ONE_COST
+        return COST
 
 
 def test_ten_that_ask_at_once_measure_once_and_two_never_at_once():
     known, measure = MeasuredOnce(), Counting()
     with ThreadPoolExecutor(10) as pool:
         found = list(pool.map(lambda _: known.once("resnet18", measure), range(10)))
-    assert found == [ONE_COST] * 10
+    assert found == [COST] * 10
     assert (measure.times, repr(known)) == (1, "<MeasuredOnce 1 results>")
     known, measure = MeasuredOnce(), Counting()
     with ThreadPoolExecutor(4) as pool:
@@ -89,11 +78,10 @@ def test_an_error_is_not_remembered_and_the_oldest_goes_if_there_are_many(monkey
     def fail():
         raise StoreError("damaged")
 
-    with pytest.raises(StoreError, match="damaged"):
-        known.once("a", fail)
-    with pytest.raises(StoreError, match="damaged"):
-        known.alone(fail)
-    assert known.once("a", lambda: ONE_COST) == ONE_COST
+    for ask in (lambda: known.once("a", fail), lambda: known.alone(fail)):
+        with pytest.raises(StoreError, match="damaged"):
+            ask()
+    assert known.once("a", lambda: COST) == COST
     monkeypatch.setattr(trial, "_MOST_RESULTS", 2)
     known, measure = MeasuredOnce(), Counting()
     for key in ("a", "b", "c", "b", "a"):
@@ -117,18 +105,14 @@ def test_time_in_which_other_programs_had_the_processor_is_no_part_of_a_batch_or
 GOOD = {"per_image_s": 0.1, "base_s": 0.2, "load_s": 1.0, "weights_bytes": 10, "activation_bytes": 4}
 
 
+MANY = math.inf
+
+
 @pytest.mark.parametrize(
     ("activation", "workspace", "room", "images"),
     [
-        (4, 0, 12, 3),
-        (4, 0, 11, 2),
-        (4, 3, 11, 2),
-        (4, 3, 2, 0),
-        (4, 0, -4, 0),
-        (0, 3, 2, 0),
-        (0, 3, 3, math.inf),
-        (0, 0, 0, math.inf),
-        (0, 0, -1, 0),
+        *((4, 0, 12, 3), (4, 0, 11, 2), (4, 3, 11, 2), (4, 3, 2, 0), (4, 0, -4, 0)),
+        *((0, 3, 2, 0), (0, 3, 3, MANY), (0, 0, 0, MANY), (0, 0, -1, 0)),
     ],
 )
 def test_how_many_images_fit(activation, workspace, room, images):
@@ -282,9 +266,6 @@ def test_memory_on_a_line_is_that_line_and_repeats_are_not_moved_by_other_work()
     assert spread([1.0, 1.0, 2.0, 2.0]) == pytest.approx(1 / 1.5)
 
 
-COST_FIT = Cost(per_image_s=0.1, base_s=0.2, load_s=1.0, weights_bytes=10, activation_bytes=1)
-
-
 def after(pace, times, batches, each_s=0.5):
     return [pace.ran(each_s, times * each_s) for _ in range(batches)]
 
@@ -322,18 +303,17 @@ def test_the_pace_stays_between_the_extremes_of_what_was_seen(batches):
 
 
 def test_a_table_follows_for_its_device_alone_and_never_for_loads():
-    stated = CostTable({(device, "a"): COST_FIT for device in ("cpu", "cuda")})
+    stated = CostTable({(device, "a"): COST for device in ("cpu", "cuda")})
     assert stated.ran("cpu", "a", 3, 99.0) is None, "a plain table does not follow"
     assert stated.stated is stated
     costs = stated.following()
-    assert costs("cpu", "a") is COST_FIT
+    assert costs("cpu", "a") is COST
     told = [costs.ran("cpu", "a", 3, 1.5) for _ in range(30)]
     pace = [each for each in told if each is not None][-1]
     assert pace == pytest.approx(3)
     slow = costs("cpu", "a")
-    assert (slow.batch_s(3), slow.load_s, slow.weights_bytes) == (pytest.approx(pace * 0.5), 1.0, 10)
-    assert costs("cuda", "a") is COST_FIT
-    assert costs.stated("cpu", "a") is COST_FIT
+    assert (slow.batch_s(3), slow.load_s, slow.weights_bytes) == (pytest.approx(pace * 0.5), 1.0, 1000)
+    assert costs("cuda", "a") is costs.stated("cpu", "a") is COST
     assert costs.devices() == ["cpu", "cuda"]
 
 
