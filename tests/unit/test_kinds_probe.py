@@ -10,6 +10,7 @@ from golden_parts import bad, findings_of, good, moved, noisy, part
 from PIL import Image
 from safetensors.torch import save_file
 from tables import with_slow_rows
+from trainings import plan, silent
 
 from coe.cli import experts_command
 from coe.core import Expert
@@ -17,7 +18,6 @@ from coe.errors import ConfigError, StoreError
 from coe.learn import backbones
 from coe.store import kinds
 from coe.store.exam import NO_EXAM
-from coe.store.kinds import TrainingPlan
 from coe.store.store import Store
 from coe.variants import int8
 from coe.variants.fold import fold, network
@@ -32,8 +32,8 @@ def holed(seed):
     return moved(bad(noisy(part(), seed)), float(seed % 3), float(-seed % 4))
 
 
-def saved(root, label, *pictures):
-    picture_folders.saved(root / label, *pictures)
+def saved(root, label, *drawn):
+    picture_folders.saved(root / label, *drawn)
     return root
 
 
@@ -42,13 +42,8 @@ def folder(root, count=10, first=0):
     return saved(root, "bad", *(holed(seed) for seed in range(first + 100, first + 100 + count)))
 
 
-def plan(data, init, **more):
-    plan = TrainingPlan(data, data, epochs=1, batch=1, learning_rate=1e-3, threads=1, init=init)
-    return replace(plan, **more)
-
-
 def learn(data, init, expert=EXPERT, **more):
-    return probe.train(expert, plan(data, init, **more), lambda *_: None)
+    return probe.train(expert, plan(data, init=init, **more), silent)
 
 
 def look(trained, *pictures):
@@ -165,21 +160,22 @@ def test_series_of_few_parts_are_told_of_each_label_and_do_not_judge_their_own_p
 
 def test_what_cannot_be_learned_is_refused_in_a_sentence(backbone, tmp_path):
     once = saved(saved(tmp_path / "once", "ok", *(good(seed) for seed in range(5))), "bad", holed(1))
-    with pytest.raises(ConfigError, match="one image of 'bad'"):
-        learn(once, backbone)
+    for word, init, more in (
+        ("one image of 'bad'", backbone, {}),
+        ("pretrained", None, {}),
+        ("'freeze'", backbone, {"freeze": ("backbone",)}),
+    ):
+        with pytest.raises(ConfigError, match=word):
+            learn(once, init, **more)
     same = saved(tmp_path / "same", "ok", *(good(seed) for seed in range(5)))
     (same / "bad").mkdir()
     for number in (1, 2):
         Image.open(same / f"ok/0{number}.png").save(same / f"bad/{number}.bmp")
-    with pytest.raises(ConfigError, match="all pictures of 'bad' are also in 'ok'"):
+    with pytest.raises(ConfigError, match=r"'bad'.*'ok'"):
         learn(same, backbone)
     alike = saved(saved(tmp_path / "alike", "ok", *[good(1)] * 5), "bad", *(holed(seed) for seed in range(5)))
     with pytest.raises(ConfigError, match=r"'ok' \(5\)"):
         learn(alike, backbone)
-    with pytest.raises(ConfigError, match="pretrained"):
-        learn(once, None)
-    with pytest.raises(ConfigError, match="leave 'freeze' out"):
-        learn(once, backbone, freeze=("backbone",))
     with pytest.raises(ConfigError, match="64"):
         probe.skeleton(replace(EXPERT, input_size=16))
 
@@ -198,8 +194,7 @@ def test_turned_parts_are_learned_turned_and_refused_by_kinds_that_do_not_heed_i
     image = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
     image[:, :, 4:8, 12:20] = 255
     turns = turned(image, 8)
-    assert len(turns) == 8
-    assert torch.equal(turns[0], image[0])
+    assert (len(turns), torch.equal(turns[0], image[0])) == (8, True)
     assert torch.equal(turns[4], image[0].flip(1, 2)), "half a turn"
     words = ("--kind", "difference", "--input", "64", "--labels", "strange", "--turned")
     assert "leave --turned out" in run("train", "b/u1", *words, "--data", tmp_path).err
@@ -295,11 +290,7 @@ def test_defects_of_which_no_two_are_alike_are_told_and_shown_where(blots):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    # Maps of odd sides, of which paddings are computed, and of even ones alone.
-    "size",
-    [72, 64],
-)
+@pytest.mark.parametrize("size", [72, 64])  # maps of odd sides, of which paddings are computed, and of even ones
 def test_it_can_be_exported_for_int8_and_its_distances_and_paddings_stay_float(blots, size):
     expert = replace(EXPERT, input_size=size)
     folded = fold(probe, expert, blots.state)

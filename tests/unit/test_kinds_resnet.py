@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from narrow import Narrow
 from safetensors.torch import load_file, save_file
+from trainings import plan, silent
 
 from coe.core import NOTHING, Expert
 from coe.errors import ConfigError, StoreError
-from coe.store.kinds import ExpertInput, TrainingPlan, resolve
+from coe.store.kinds import ExpertInput, resolve
 from coe.store.skeletons import random_weights, skeleton
 from experts import trainers
 from experts.augment import Augment
@@ -36,20 +37,9 @@ def folder(root, counts, seed=0):
     return root
 
 
-def plan(root, **more):
-    return TrainingPlan(
-        **{"data": root, "work": root, "epochs": 2, "batch": 6, "learning_rate": 1e-3, "threads": 1, **more}
-    )
-
-
-def silent(done, of, measures):
-    pass
-
-
 def test_all_four_are_found_by_dotted_path_and_normalise_like_imagenet():
     for depth in (18, 34, 50, 101):
-        kind = resolve(f"experts.resnet:resnet{depth}")
-        assert (kind.name, kind.task) == (f"resnet{depth}", "classify")
+        assert resolve(f"experts.resnet:resnet{depth}").name == f"resnet{depth}"
     from torchvision.transforms.functional import normalize
 
     images = torch.randint(0, 256, (2, 3, 5, 5), dtype=torch.uint8)
@@ -73,23 +63,13 @@ def test_a_network_is_torchvisions_and_is_drawn_as_it_is(depth):
         assert torch.equal(ours(images), theirs(images))
 
 
-def test_a_batch_gives_a_finding_an_image_and_none_depends_on_its_neighbours():
-    module = KIND.skeleton(CHIP)
-    rng = np.random.default_rng(1)
-    prepared = [KIND.preprocess(rng.integers(0, 255, (20, 40, 3)).astype(np.uint8), CHIP) for _ in range(3)]
-    images = torch.stack([torch.from_numpy(one.pixels) for one in prepared])
-    with torch.inference_mode():
-        together = KIND.postprocess(KIND.forward(module, images), prepared, CHIP)
-        alone = KIND.postprocess(KIND.forward(module, images[1:2]), prepared[1:2], CHIP)
-    assert (len(together), together[1].label) == (3, alone[0].label)
-    assert together[1].score == pytest.approx(alone[0].score, abs=1e-5)
+def short(root, **more):
+    return plan(root, **{"epochs": 2, "batch": 6, **more})
 
 
 def test_training_learns_and_reports_what_was_held_out(tmp_path):
-    seen = []
-    trained = SMALL.train(
-        CHIP, plan(folder(tmp_path / "d", {"bright": 12, "dark": 12}), epochs=12), lambda *words: seen.append(words)
-    )
+    seen, root = [], folder(tmp_path / "d", {"bright": 12, "dark": 12})
+    trained = SMALL.train(CHIP, short(root, epochs=12), lambda *words: seen.append(words))
     assert [done for done, _, _ in seen] == list(range(1, 13))
     assert (trained.metrics["held_out"], trained.metrics["accuracy"]) == (4, 1.0)
     assert set(trained.state) == set(SMALL.skeleton(CHIP).state_dict())
@@ -98,7 +78,7 @@ def test_training_learns_and_reports_what_was_held_out(tmp_path):
 def test_the_same_plan_gives_the_same_weights_and_leaves_the_world_as_it_was(tmp_path):
     root = folder(tmp_path / "d", {"bright": 5, "dark": 5})
     threads, drawn = torch.get_num_threads(), torch.get_rng_state()
-    first, second = (SMALL.train(CHIP, plan(root, epochs=1), silent).state for _ in range(2))
+    first, second = (SMALL.train(CHIP, short(root, epochs=1), silent).state for _ in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert torch.get_num_threads() == threads
     assert torch.equal(torch.get_rng_state(), drawn)
@@ -107,31 +87,29 @@ def test_the_same_plan_gives_the_same_weights_and_leaves_the_world_as_it_was(tmp
 @pytest.mark.slow
 def test_products_in_bf16_train_other_weights_and_these_are_fp32(tmp_path):
     root = folder(tmp_path / "d", {"bright": 12, "dark": 12})
-    exact, rounded = (SMALL.train(CHIP, plan(root, epochs=12, bf16=bf16), silent) for bf16 in (False, True))
+    exact, rounded = (SMALL.train(CHIP, short(root, epochs=12, bf16=bf16), silent) for bf16 in (False, True))
     assert rounded.metrics["accuracy"] == 1.0
     assert not torch.equal(rounded.state["fc.weight"], exact.state["fc.weight"])
     assert all(value.dtype == exact.state[name].dtype for name, value in rounded.state.items())
 
 
-@pytest.mark.parametrize("native", [True, False])
-def test_a_processor_with_bf16_trains_in_it_unless_the_plan_says_otherwise(tmp_path, monkeypatch, native):
-    monkeypatch.setattr(trainers, "has_bf16", lambda: native)
+def test_a_processor_with_bf16_trains_in_it_unless_the_plan_says_otherwise(tmp_path, monkeypatch):
     cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert uses_bf16(plan(tmp_path), cpu) is native
-    assert uses_bf16(plan(tmp_path), gpu) is False
-    for bf16 in (True, False):
-        assert uses_bf16(plan(tmp_path, bf16=bf16), cpu) is bf16
-        assert uses_bf16(plan(tmp_path, bf16=bf16), gpu) is bf16
+    for native in (True, False):
+        monkeypatch.setattr(trainers, "has_bf16", lambda native=native: native)
+        assert [uses_bf16(plan(tmp_path), device) for device in (cpu, gpu)] == [native, False]
+        for bf16 in (True, False):
+            assert [uses_bf16(plan(tmp_path, bf16=bf16), device) for device in (cpu, gpu)] == [bf16] * 2
 
 
 @pytest.mark.parametrize("part", ["val", "valid"])
 def test_training_uses_the_split_that_is_there(tmp_path, part):
     folder(tmp_path / "train", {"bright": 4, "dark": 4})
     folder(tmp_path / part, {"bright": 2, "dark": 1}, seed=1)
-    assert SMALL.train(CHIP, plan(tmp_path, epochs=1), silent).metrics["held_out"] == 3
+    assert SMALL.train(CHIP, short(tmp_path, epochs=1), silent).metrics["held_out"] == 3
     folder(tmp_path / "validation", {"bright": 2, "dark": 1}, seed=2)
     with pytest.raises(ConfigError, match="the same"):
-        SMALL.train(CHIP, plan(tmp_path, epochs=1), silent)
+        SMALL.train(CHIP, short(tmp_path, epochs=1), silent)
 
 
 def test_training_starts_from_weights_with_another_head_and_says_what_is_missing(tmp_path):
@@ -143,9 +121,9 @@ def test_training_starts_from_weights_with_another_head_and_says_what_is_missing
     root = folder(tmp_path / "e", {"bright": 3, "dark": 3})
     (damaged := root / "dark" / "x.png").write_bytes(b"no image")
     for words, made in [
-        (r"x\.png", plan(root)),
-        ("not a folder", plan(tmp_path / "none")),
-        ("safetensors", plan(root, init=tmp_path / "none.safetensors")),
+        (r"x\.png", short(root)),
+        ("not a folder", short(tmp_path / "none")),
+        ("safetensors", short(root, init=tmp_path / "none.safetensors")),
     ]:
         with pytest.raises(ConfigError, match=words):
             SMALL.train(CHIP, made, silent)
@@ -163,26 +141,26 @@ def test_training_starts_from_weights_with_another_head_and_says_what_is_missing
 )
 def test_a_folder_that_does_not_fit_is_told(tmp_path, counts, words):
     with pytest.raises(ConfigError, match=words):
-        SMALL.train(CHIP, plan(folder(tmp_path / "d", counts)), silent)
+        SMALL.train(CHIP, short(folder(tmp_path / "d", counts)), silent)
 
 
 def test_a_torchvision_state_dict_is_imported_and_one_that_does_not_fit_names_the_tensor():
-    state = KIND.skeleton(CHIP).state_dict()
+    state = dict(KIND.skeleton(CHIP).state_dict())
     foreign = {f"module.{name}": value for name, value in state.items() if not name.endswith("num_batches_tracked")}
     converted = KIND.convert(foreign, CHIP)
     assert list(converted) == list(state)
     assert torch.equal(converted["conv1.weight"], state["conv1.weight"])
-    state = dict(KIND.skeleton(CHIP).state_dict())
-    with pytest.raises(StoreError, match=r"needs a tensor 'conv1\.weight'"):
-        KIND.convert({name: value for name, value in state.items() if name != "conv1.weight"}, CHIP)
-    with pytest.raises(StoreError, match="no tensor 'extra'"):
-        KIND.convert({**state, "extra": torch.zeros(1)}, CHIP)
-    with pytest.raises(StoreError, match=r"'fc\.weight' is \(5, 512\).*5 outputs"):
-        KIND.convert({**state, "fc.weight": torch.zeros(5, 512)}, CHIP)
-    with pytest.raises(StoreError, match="--activation sigmoid"):
-        KIND.convert({**state, "fc.weight": torch.zeros(1, 512)}, CHIP)
-    with pytest.raises(StoreError, match=r"takes grey.*export it as ONNX, and"):
-        KIND.convert({**state, "conv1.weight": torch.zeros(64, 1, 7, 7)}, CHIP)
+    for name, value, words in (
+        ("extra", torch.zeros(1), "'extra'"),
+        ("fc.weight", torch.zeros(5, 512), r"'fc\.weight' is \(5, 512\).*5 outputs"),
+        ("fc.weight", torch.zeros(1, 512), "--activation sigmoid"),
+        ("conv1.weight", torch.zeros(64, 1, 7, 7), "grey.*ONNX"),
+    ):
+        with pytest.raises(StoreError, match=words):
+            KIND.convert({**state, name: value}, CHIP)
+    del state["conv1.weight"]
+    with pytest.raises(StoreError, match=r"'conv1\.weight'"):
+        KIND.convert(state, CHIP)
 
 
 def test_augmenting_follows_its_generator_and_nothing_changes_nothing():
@@ -215,7 +193,7 @@ def test_frozen_layers_stay_as_they_were_given_and_the_rest_learns(tmp_path):
     save_file(SMALL.skeleton(CHIP).state_dict(), start)
     root = folder(tmp_path / "d", {"bright": 5, "dark": 5})
     frozen = ("conv1", "bn1", "layer1", "layer2", "layer3.conv1")
-    after = SMALL.train(CHIP, plan(root, init=start, freeze=frozen), silent)
+    after = SMALL.train(CHIP, short(root, init=start, freeze=frozen), silent)
     before = load_file(start)
     same = {name for name, value in after.state.items() if torch.equal(value, before[name])}
     assert {name for name in before if name.startswith(frozen)} <= same
@@ -225,15 +203,18 @@ def test_frozen_layers_stay_as_they_were_given_and_the_rest_learns(tmp_path):
 
 @pytest.mark.parametrize(
     ("frozen", "given", "words"),
-    [(("layer1",), False, "need weights to start from"), (("stem",), True, "'stem' cannot be frozen"),
-     (("conv1", "bn1", "layer", "wide", "deep", "fc"), True, "leaves nothing to train")],
-)  # fmt: skip
+    [
+        (("layer1",), False, "weights to start from"),
+        (("stem",), True, "'stem'"),
+        (("conv1", "bn1", "layer", "wide", "deep", "fc"), True, "nothing to train"),
+    ],
+)
 def test_what_cannot_be_frozen_is_said(tmp_path, frozen, given, words):
     start = tmp_path / "start.safetensors"
     save_file(SMALL.skeleton(CHIP).state_dict(), start)
     root = folder(tmp_path / "d", {"bright": 2, "dark": 2})
     with pytest.raises(ConfigError, match=words):
-        SMALL.train(CHIP, plan(root, init=start if given else None, freeze=frozen), silent)
+        SMALL.train(CHIP, short(root, init=start if given else None, freeze=frozen), silent)
 
 
 @pytest.mark.slow
