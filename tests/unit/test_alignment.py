@@ -1,5 +1,6 @@
 """Alignment with a reference: known motions are found, and what does not fit says so."""
 
+import re
 from dataclasses import replace
 
 import cv2
@@ -24,21 +25,10 @@ PART = part(2)
 POINTS = np.array([[40, 40, 1], [120, 50, 1], [70, 120, 1]], np.float64).T
 
 
-@pytest.mark.parametrize(
-    ("right", "down", "degrees", "scale"),
-    [
-        (0, 0, 0, 1),
-        (7, -5, 0, 1),
-        (0, 0, 3, 1),
-        (-4, 6, -2, 1),
-        (3, 2, 1, 1.04),
-        (0, 0, 0, 0.96),
-        (0, 0, 1.5, 1),
-        (0, 0, 0, 1.03),
-        (1, -1, 1, 1.02),
-        (2, 1, -1.5, 1.01),
-    ],
-)
+MOTIONS = [(0, 0, 3, 1), (-4, 6, -2, 1), (3, 2, 1, 1.04), (0, 0, 0, 0.96), (1, -1, 1, 1.02), (2, 1, -1.5, 1.01)]
+
+
+@pytest.mark.parametrize(("right", "down", "degrees", "scale"), MOTIONS)
 def test_a_moved_part_is_brought_back(right, down, degrees, scale):
     alignment = align(noisy(moved(PART, right, down, degrees, scale), seed=1), PART)
     motion = cv2.getRotationMatrix2D((79.5, 79.5), degrees, scale)
@@ -208,8 +198,6 @@ def test_the_difference_is_where_the_picture_differs_beyond_what_good_parts_vary
     spread = np.full(GOOD.shape[:2], 30, np.uint8)
     noise = noisy(GOOD, 1, levels=4)
     without, with_spread = compare(noise, GOOD).difference, compare(noise, GOOD, spread).difference
-    assert without is not None
-    assert with_spread is not None
     assert np.array_equal(with_spread, np.maximum(without, spread) - spread)
 
 
@@ -217,43 +205,46 @@ def test_experts_see_the_difference_that_people_are_shown_with_the_settled_refer
     picture = moved(bad(GOOD), 2, 1, 1.5)
     reference = Reference(GOOD, np.full(GOOD.shape[:2], 5, np.uint8))
     stack, shown = compared(picture, reference).stack, compare(picture, reference.image, reference.spread).difference
-    assert stack is not None
-    assert shown is not None
     assert np.array_equal(differences(stack), shown)
     across, down = np.meshgrid(np.arange(320, dtype=np.float32), np.arange(320, dtype=np.float32))
     down -= 5 * np.exp(-(((across - 160) / 50) ** 2))  # no turn and no scale undoes a bulge
     picture = cv2.remap(GOOD_PART, across, down, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
     pair = compared(picture, Reference(GOOD_PART, np.zeros((320, 320), np.uint8)))
-    assert pair.stack is not None
     remaining = lasting_differences(*(np.repeat(pair.stack[:, :, place, None], 3, axis=2) for place in (0, 1)))
     assert remaining < 0.4 * lasting_differences(pair.alignment.image, GOOD_PART)
+
+
+def framed(picture):
+    """Return a grey picture as a program drew a frame into it."""
+    copy = picture.copy()
+    copy[30:34, 20:120] = (0, 255, 0)
+    return copy
 
 
 @pytest.mark.parametrize(
     ("picture", "reference", "doubt"),
     [
-        (GOOD[:100], GOOD, "it is 160 x 100 pixels and its reference 160 x 160"),
-        (GOOD[::4, ::4].copy(), GOOD, "40 x 40 pixels show too little of a reference of 160 x 160; give at least 50%"),
-        (part(5), GOOD, "it does not fit its reference: "),
-        (BLANK, GOOD, "it does not fit its reference: 0.00"),
-        (GOOD, np.zeros_like(GOOD), "its reference is dark; was the light on?"),
-        (GOOD // 12, GOOD // 12, "its reference is dark; was the light on?"),
-        (BLANK, noisy(np.full_like(GOOD, 15), 1, 10), "its reference is dark; was the light on?"),
-        (noisy(np.full_like(GOOD, 10), 1, 8), np.full_like(GOOD, 48), "it is dark; was the light on?"),
-        (BLANK, np.full_like(GOOD, 220), "it does not fit its reference: 0.00"),
-        (GREY, GOOD, "it is grey and its reference has colours; take both with one camera"),
-        (GOOD, GREY, "it has colours and its reference is grey; take both with one camera"),
+        (GOOD[:100], GOOD, "160 x 100 pixels.* 160 x 160"),
+        (GOOD[::4, ::4].copy(), GOOD, "40 x 40 pixels.* 160 x 160.* 50%"),
+        (part(5), GOOD, "not fit"),
+        (BLANK, GOOD, "not fit.* 0.00"),
+        (GOOD, np.zeros_like(GOOD), "reference is dark"),
+        (GOOD // 12, GOOD // 12, "reference is dark"),
+        (BLANK, noisy(np.full_like(GOOD, 15), 1, 10), "reference is dark"),
+        (noisy(np.full_like(GOOD, 10), 1, 8), np.full_like(GOOD, 48), "it is dark"),
+        (BLANK, np.full_like(GOOD, 220), "not fit.* 0.00"),
+        (GREY, GOOD, "it is grey"),
+        (GOOD, GREY, "reference is grey"),
+        (GREY, GREY, None),
+        (GOOD, GOOD, None),
+        (GREY + np.uint8(2), GREY, None),
+        (framed(GREY), GREY, None),
     ],
 )
 def test_a_picture_that_cannot_be_compared_says_why(picture, reference, doubt):
     comparison = compare(picture, reference)
-    assert comparison.doubt.startswith(doubt)
-    assert comparison.difference is None
-
-
-@pytest.mark.parametrize(("picture", "reference"), [(GREY, GREY), (GOOD, GOOD), (GREY + np.uint8(2), GREY)])
-def test_equal_colours_are_no_doubt(picture, reference):
-    assert compare(picture, reference).doubt == ""
+    assert re.search(doubt, comparison.doubt) if doubt else not comparison.doubt
+    assert (comparison.difference is None) == (doubt is not None)
 
 
 @pytest.mark.parametrize("levels", [0, 4, 6])
@@ -275,14 +266,8 @@ def marked(words):
 @pytest.mark.parametrize("words", ["", "C47"])
 def test_a_part_with_another_thin_mark_does_not_fit(words):
     """A thin mark is not the noise of a blank part."""
-    assert compare(noisy(marked(words), 1, 1), noisy(marked("R12"), 2, 1)).doubt.startswith("it does not fit")
+    assert "not fit" in compare(noisy(marked(words), 1, 1), noisy(marked("R12"), 2, 1)).doubt
     assert compare(noisy(marked("R12"), 1, 1), noisy(marked("R12"), 2, 1)).doubt == ""
-
-
-def test_a_frame_drawn_into_a_grey_picture_leaves_it_comparable():
-    picture = GREY.copy()
-    picture[30:34, 20:120] = (0, 255, 0)
-    assert compare(picture, GREY).doubt == ""
 
 
 # Places of a reference that lie beside those of the picture are moved there, and defects are not explained away
@@ -357,13 +342,9 @@ def test_the_whole_part_decides(alternates, picture, fits):
 
 def test_what_cannot_be_compared_goes_to_what_it_resembles_most_and_equals_to_the_first():
     cut = part()[:120]
-    assert best_of(cut, (reference(part()[:, :100], "narrow"), *BOTH)).id == "narrow", (
-        "the first, as none has its shape"
-    )
-    other = part(9)
-    assert best_of(
-        other, (reference(np.full((160, 160, 3), 128, np.uint8), "flat"), reference(other // 2, "dim"))
-    ).id == ("dim")
+    assert best_of(cut, (reference(part()[:, :100], "narrow"), *BOTH)).id == "narrow", "as none has its shape"
+    other, flat = part(9), np.full((160, 160, 3), 128, np.uint8)
+    assert best_of(other, (reference(flat, "flat"), reference(other // 2, "dim"))).id == "dim"
     assert best_of(part(), (reference(part(), "a"), reference(part(), "b"))).id == "a"
 
 

@@ -11,14 +11,12 @@ from coe.annotations import annotation_file, yolo_folder
 from coe.annotations.annotation_file import ReadingChoices
 from coe.annotations.marked import Findings, PictureIndex
 from coe.cli import experts_command
-from coe.cli.common import run
 from coe.errors import ConfigError
 from coe.learn import data_set
 from coe.pictures.decoding import decode
 from experts import yolo_images
 
 PLAIN = ReadingChoices()
-Corners = tuple[float, float, float, float]
 
 
 @pytest.fixture
@@ -60,32 +58,27 @@ def faults_of(source, photos, choices=PLAIN):
     return sorted(map(len, findings.faults.values()))
 
 
-def coco(annotations, **changes):
+def box(image, category, place, **more):
+    return {"image_id": image, "category_id": category, "bbox": place, **more}
+
+
+def coco(*boxes, **changes):
     images = [("board1/R1.png", 7), ("board2/R1.png", 9), ("good one.jpg", 12)]
     content = {
         "info": {"description": ""},
         "licenses": [],
-        "categories": [
-            {"id": 11, "name": "bridge", "supercategory": ""},
-            {"id": 3, "name": "lifted", "supercategory": ""},
-        ],
+        "categories": [{"id": id, "name": name, "supercategory": ""} for id, name in ((11, "bridge"), (3, "lifted"))],
         "images": [{"id": id, "file_name": name, "width": 200, "height": 100} for name, id in images],
         "annotations": [
-            {"id": number, "iscrowd": 0, "area": 1.0, "segmentation": [], **one}
-            for number, one in enumerate(annotations, 1)
+            {"id": number, "iscrowd": 0, "area": 1.0, "segmentation": [], **one} for number, one in enumerate(boxes, 1)
         ],
     }
     return {**content, **changes}
 
 
 def test_coco_has_pixels_and_categories_with_gaps(tmp_path, photos):
-    content = coco(
-        [
-            {"image_id": 7, "category_id": 11, "bbox": [10, 20, 30.5, 40]},
-            {"image_id": 7, "category_id": 3, "bbox": [], "segmentation": [[150, 10, 190, 10, 170, 60]]},
-            {"image_id": 9, "category_id": 3, "bbox": [-0.4, 0, 20, 100.3]},
-        ]
-    )
+    outlined = box(7, 3, [], segmentation=[[150, 10, 190, 10, 170, 60]])
+    content = coco(box(7, 11, [10, 20, 30.5, 40]), outlined, box(9, 3, [-0.4, 0, 20, 100.3]))
     marked, findings = taken(stored(tmp_path / "a.json", content), photos)
     assert marked.labels == ("lifted", "bridge")  # in the order of their numbers
     assert boxes_of(marked, photos) == {
@@ -101,7 +94,7 @@ def test_coco_of_roboflow_and_label_studio(tmp_path, photos):
     names = ("https://h/x/board1/R1.png?v=1", "/board2/R1.png", "images\\0a1b2c3d-good%20one.jpg")
     groups = [("faults", "none"), ("bridge", "faults"), ("whole", "whole"), ("lifted", "faults")]
     content = coco(
-        [{"image_id": 1, "category_id": 1, "bbox": [10, 20, 30, 40]}],
+        box(1, 1, [10, 20, 30, 40]),
         images=[{"id": number, "file_name": name} for number, name in enumerate(names)],
         categories=[{"id": id, "name": name, "supercategory": above} for id, (name, above) in enumerate(groups)],
     )
@@ -114,24 +107,18 @@ def test_coco_of_roboflow_and_label_studio(tmp_path, photos):
 
 
 def test_coco_pictures_with_a_crowd_are_left_out_and_counted(tmp_path, photos):
-    box = {"image_id": 7, "category_id": 11, "bbox": [10, 20, 30, 40], "iscrowd": "false"}
-    crowd = {"image_id": 9, "category_id": 11, "bbox": [0, 0, 200, 100], "iscrowd": 1}
-    marked, findings = taken(stored(tmp_path / "a.json", coco([box, crowd])), photos)
+    content = coco(box(7, 11, [10, 20, 30, 40], iscrowd="false"), box(9, 11, [0, 0, 200, 100], iscrowd=1))
+    marked, findings = taken(stored(tmp_path / "a.json", content), photos)
     assert "board2/R1.png" not in boxes_of(marked, photos)
     assert sum(findings.notes.values()) == 1
 
 
 def test_all_faults_are_named_at_once_and_nothing_is_written(tmp_path, photos):
     content = coco(
-        [
-            {"image_id": 7, "category_id": 11, "bbox": [10, 20, 0, 40]},  # no area
-            {"image_id": 7, "category_id": 11, "bbox": [10, 20, 5, -1]},
-            {"image_id": 7, "category_id": 11, "bbox": [200, 20, 10, 40]},  # outside
-            {"image_id": 7, "category_id": 11, "bbox": [190, 20, 30, 40]},  # over the edge
-            {"image_id": 8, "category_id": 11, "bbox": [1, 1, 10, 10]},  # of no image
-            {"image_id": 7, "category_id": 4, "bbox": [1, 1, 10, 10]},  # of no category
-            {"image_id": 7, "category_id": 11, "bbox": ["a", 1, 10, 10]},
-        ]
+        *(box(7, 11, [10, 20, 0, 40]), box(7, 11, [10, 20, 5, -1])),  # no area
+        *(box(7, 11, [200, 20, 10, 40]), box(7, 11, [190, 20, 30, 40])),  # outside, and over the edge
+        *(box(8, 11, [1, 1, 10, 10]), box(7, 4, [1, 1, 10, 10])),  # of no image, and of no category
+        box(7, 11, ["a", 1, 10, 10]),
     )
     content["images"] += [{"id": 13, "file_name": "lost.png"}, {"id": 14, "file_name": "board1/R1.png"}]
     content["images"] += [{"id": 15, "file_name": "R1.png"}, {"id": 9, "file_name": "good one.jpg"}]
@@ -143,7 +130,7 @@ def test_all_faults_are_named_at_once_and_nothing_is_written(tmp_path, photos):
 
 
 def test_what_reaches_over_the_edge_may_be_cut_off_there(tmp_path, photos):
-    source = stored(tmp_path / "a.json", coco([{"image_id": 7, "category_id": 3, "bbox": [190, -20, 30, 40]}]))
+    source = stored(tmp_path / "a.json", coco(box(7, 3, [190, -20, 30, 40])))
     assert faults_of(source, photos) == [1]
     marked, findings = taken(source, photos, ReadingChoices(clip=True))
     assert boxes_of(marked, photos)["board1/R1.png"] == [("lifted", (190, 0, 200, 20))]
@@ -205,8 +192,7 @@ def test_what_does_not_fit_in_files_of_one_picture_each_is_a_fault(tmp_path, pho
     ids=["cut off", "unknown encoding", "other encoding"],
 )
 def test_a_picture_whose_file_cannot_be_read_is_not_a_good_one(tmp_path, photos, content):
-    notes = tmp_path / "notes"
-    notes.mkdir()
+    (notes := tmp_path / "notes").mkdir()
     stored(notes / "1.xml", voc("board1/R1.png", ("joint", BNDBOX)))
     (notes / "2.xml").write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(ConfigError, match=r"2\.xml"):
@@ -222,38 +208,28 @@ def test_a_file_of_another_form_tells_that_its_picture_is_not_a_good_one(tmp_pat
     assert len(taken(notes, photos)[0].pictures) == 1
 
 
-def test_boxes_that_cvat_turns_are_turned_in_each_of_its_formats(tmp_path, photos):
-    place = {"image_id": 7, "category_id": 3, "bbox": [60, 40, 40, 20], "attributes": {"rotation": 90.0}}
-    box = BNDBOX.replace("20<", "60<").replace("10<", "40<").replace("80<", "100<")
-    said = "<attributes><attribute><name>rotation</name><value>90.0</value></attribute></attributes>"
-    for source in (
-        stored(tmp_path / "c.json", coco([place])),
-        stored(tmp_path / "v.xml", voc("board1/R1.png", ("lifted", box + said))),
-    ):
-        marked, _ = taken(source, photos)
-        assert boxes_of(marked, photos)["board1/R1.png"] == [("lifted", (70, 30, 90, 70))]
-
-
-def test_attributes_of_other_programs_are_no_turn(tmp_path, photos):
-    for said in (["shiny"], {"rotation": "upright"}, {"rotation": True}):
-        place = {"image_id": 7, "category_id": 3, "bbox": [60, 40, 40, 20], "attributes": said}
-        marked, _ = taken(stored(tmp_path / "c.json", coco([place])), photos)
-        assert boxes_of(marked, photos)["board1/R1.png"] == [("lifted", (60, 40, 100, 60))]
-    said = "<attributes><attribute><name>rotation</name><value>upright</value></attribute></attributes>"
-    marked, _ = taken(stored(tmp_path / "v.xml", voc("board1/R1.png", ("lifted", BNDBOX + said))), photos)
-    assert len(boxes_of(marked, photos)["board1/R1.png"]) == 1
-
-
-def test_boxes_in_shares_of_the_picture_are_refused(tmp_path, photos):
-    places = [[0.1, 0.2, 0.3, 0.4], [0.5, 0.5, 0.5, 0.5]]
-    shares = coco([{"image_id": 7, "category_id": 3, "bbox": place} for place in places])
-    with pytest.raises(ConfigError, match="in pixels"):
-        taken(stored(tmp_path / "c.json", shares), photos)
+@pytest.mark.parametrize(
+    ("attributes", "corners"),
+    [
+        ({"rotation": 90.0}, (70, 30, 90, 70)),
+        ({"rotation": "upright"}, (60, 40, 100, 60)),
+        ({"rotation": True}, (60, 40, 100, 60)),
+        (["shiny"], (60, 40, 100, 60)),
+    ],
+)
+def test_boxes_that_cvat_turns_are_turned_in_each_of_its_formats_and_no_others(tmp_path, photos, attributes, corners):
+    sources = [stored(tmp_path / "c.json", coco(box(7, 3, [60, 40, 40, 20], attributes=attributes)))]
+    if isinstance(attributes, dict):
+        shape = BNDBOX.replace("20<", "60<").replace("10<", "40<").replace("80<", "100<")
+        said = f"<attribute><name>rotation</name><value>{attributes['rotation']}</value></attribute>"
+        turned = voc("board1/R1.png", ("lifted", f"{shape}<attributes>{said}</attributes>"))
+        sources.append(stored(tmp_path / "v.xml", turned))
+    for source in sources:
+        assert boxes_of(taken(source, photos)[0], photos)["board1/R1.png"] == [("lifted", corners)]
 
 
 def test_a_file_of_pascal_voc_without_the_name_of_its_picture_is_called_as_that(tmp_path, photos):
-    notes = tmp_path / "notes"
-    notes.mkdir()
+    (notes := tmp_path / "notes").mkdir()
     nameless = re.sub("<filename>.*</filename>", "", voc("", ("joint", BNDBOX), size="<width>inf</width>"))
     stored(notes / "good one.xml", nameless)
     marked, _ = taken(notes, photos, ReadingChoices(unmarked_good=True))
@@ -327,7 +303,7 @@ def test_a_picture_on_its_side_is_as_large_as_it_is_judged(tmp_path, name):
 
 def test_pictures_of_a_format_that_is_not_read_are_called_so(tmp_path, photos):
     (photos / "board2" / "R1.png").rename(photos / "board2" / "R1.webp")
-    content = coco([{"image_id": 7, "category_id": 11, "bbox": [10, 20, 30, 40]}])
+    content = coco(box(7, 11, [10, 20, 30, 40]))
     content["images"][1]["file_name"] = "board2/R1.webp"
     findings = Findings()
     with pytest.raises(ConfigError):
@@ -346,12 +322,7 @@ def test_a_folder_of_good_parts_is_no_label_against_parts(tmp_path):
 
 
 def test_the_data_set_is_what_a_detector_learns_from(tmp_path, photos):
-    content = coco(
-        [
-            {"image_id": 7, "category_id": 11, "bbox": [10, 20, 30, 40]},
-            {"image_id": 9, "category_id": 3, "bbox": [100, 0, 100, 100]},
-        ]
-    )
+    content = coco(box(7, 11, [10, 20, 30, 40]), box(9, 3, [100, 0, 100, 100]))
     marked, _ = taken(stored(tmp_path / "a.json", content), photos, ReadingChoices(labels=("bridge", "lifted")))
     data = yolo_folder.write(marked, photos, tmp_path / "joints")
     assert data_set.labels(data) == ("bridge", "lifted")
@@ -366,13 +337,13 @@ def test_the_data_set_is_what_a_detector_learns_from(tmp_path, photos):
 def test_labels_are_texts_in_the_yaml(tmp_path, photos):
     names = ["no", "1.5", "null", "a: b", "\u00e4"]
     categories = [{"id": number, "name": name} for number, name in enumerate(names)]
-    found = [{"image_id": 7, "category_id": number, "bbox": [1, 1, 9, 9]} for number in range(len(names))]
-    marked, _ = taken(stored(tmp_path / "a.json", coco(found, categories=categories)), photos)
+    found = [box(7, number, [1, 1, 9, 9]) for number in range(len(names))]
+    marked, _ = taken(stored(tmp_path / "a.json", coco(*found, categories=categories)), photos)
     assert list(data_set.labels(yolo_folder.write(marked, photos, tmp_path / "joints"))) == names
 
 
 def test_a_sheet_shows_pictures_of_each_label_and_good_ones(tmp_path, photos):
-    source = stored(tmp_path / "a.json", coco([{"image_id": 9, "category_id": 3, "bbox": [50, 20, 100, 60]}]))
+    source = stored(tmp_path / "a.json", coco(box(9, 3, [50, 20, 100, 60])))
     marked, _ = taken(source, photos)
     shown = yolo_folder.chosen(marked)
     assert [picture.path.name for picture in shown] == ["R1.png", "R1.png", "good one.jpg"]
@@ -384,44 +355,39 @@ def test_a_sheet_shows_pictures_of_each_label_and_good_ones(tmp_path, photos):
     assert len(yolo_folder.chosen(marked)) == yolo_folder.SHOWN
 
 
-@pytest.mark.parametrize("content", ["", "<dataset/>", "{}", "[1]", '{"images": [], "annotations": [{}]}'])
-def test_what_holds_no_annotations_is_refused(tmp_path, photos, content):
-    with pytest.raises(ConfigError, match=r"/a\b"):
-        taken(stored(tmp_path / "a", content), photos)
-
-
-def test_a_folder_of_coco_is_answered_by_its_file(tmp_path, photos):
-    (folder := tmp_path / "export").mkdir()
-    stored(folder / "result.json", coco([{"image_id": 7, "category_id": 3, "bbox": [60, 40, 40, 20]}]))
-    with pytest.raises(ConfigError, match=r"result\.json itself"):
-        taken(folder, photos)
-    stored(folder / "result.json", coco([], images=[{"id": 1, "file_name": "good one.jpg", "width": "x", "height": 3}]))
-    with pytest.raises(ConfigError, match="export it again"):
-        taken(folder / "result.json", photos)
-
-
-OTHERS = [
-    ("a.json", {"a.png123": {"filename": "a.png", "size": 123, "regions": [], "file_attributes": {}}}),
-    ("folder/1.json", {"version": "5.4", "flags": {}, "shapes": [], "imagePath": "good one.jpg", "imageData": None}),
-    ("a.xml", "<annotations>\n<image id='0' name='a.png'/></annotations>"),
-    ("a.json", [{"id": 1, "annotations": [], "file_upload": "a.png", "data": {"image": "a.png"}}]),
-    ("a.csv", "filename,class,xmin\na.png,x,1\n"),
-    ("a.tfrecord", "\x9e\x05\0"),
-    ("folder/a.txt", "0 0.5 0.5 0.1 0.1"),
+SHARES = coco(box(7, 3, [0.1, 0.2, 0.3, 0.4]), box(7, 3, [0.5, 0.5, 0.5, 0.5]))
+NO_WIDTH = coco(images=[{"id": 1, "file_name": "good one.jpg", "width": "x", "height": 3}])
+EXPORT = r"COCO JSON.*VIA, CVAT.*labelme2coco.*YOLO"
+REFUSED = [
+    *(("a", content, r"/a\b") for content in ("", "<dataset/>", "{}", "[1]", {"images": [], "annotations": [{}]})),
+    ("a.json", SHARES, "in pixels"),
+    ("a.json", NO_WIDTH, "export it again"),
+    ("folder/result.json", coco(box(7, 3, [60, 40, 40, 20])), r"result\.json itself"),
+    ("a.json", {"a.png123": {"filename": "a.png", "size": 123, "regions": [], "file_attributes": {}}}, EXPORT),
+    (
+        "folder/1.json",
+        {"version": "5.4", "flags": {}, "shapes": [], "imagePath": "good one.jpg", "imageData": None},
+        EXPORT,
+    ),
+    ("a.xml", "<annotations>\n<image id='0' name='a.png'/></annotations>", EXPORT),
+    ("a.json", [{"id": 1, "annotations": [], "file_upload": "a.png", "data": {"image": "a.png"}}], EXPORT),
+    ("a.csv", "filename,class,xmin\na.png,x,1\n", EXPORT),
+    ("a.tfrecord", "\x9e\x05\0", EXPORT),
+    ("folder/a.txt", "0 0.5 0.5 0.1 0.1", EXPORT),
 ]
 
 
-@pytest.mark.parametrize(("name", "content"), OTHERS)
-def test_of_forms_that_are_not_read_the_error_says_what_to_export(tmp_path, photos, name, content):
+@pytest.mark.parametrize(("name", "content", "words"), REFUSED)
+def test_what_holds_no_boxes_or_has_another_form_is_refused_with_what_to_export(tmp_path, photos, name, content, words):
     file = tmp_path / name
     file.parent.mkdir(parents=True, exist_ok=True)
     stored(file, content)
-    with pytest.raises(ConfigError, match=r"COCO JSON.*VIA, CVAT.*labelme2coco.*YOLO"):
+    with pytest.raises(ConfigError, match=words):
         taken(tmp_path / "folder" if "/" in name else file, photos)
 
 
 def test_labels_in_two_spellings_are_a_fault_unless_those_that_count_are_named(tmp_path, photos):
-    content = coco([{"image_id": 9, "category_id": 3, "bbox": [50, 20, 100, 60]}])
+    content = coco(box(9, 3, [50, 20, 100, 60]))
     content["categories"] += [{"id": 80 + place, "name": name} for place, name in enumerate("aA.-")]  # of a reader
     content["categories"] += [{"id": 85, "name": "1.1"}, {"id": 86, "name": "11"}]
     source = stored(tmp_path / "a.json", content)
@@ -438,23 +404,15 @@ def test_boxes_that_may_lie_otherwise_or_are_in_doubt_are_told(tmp_path, photos)
     turned = Image.Exif()
     turned[274] = 3
     Image.new("RGB", (200, 100)).save(photos / "turned.jpg", exif=turned)
-    box = "<bndbox><xmin>9</xmin><ymin>9</ymin><xmax>30</xmax><ymax>30</ymax></bndbox>"
-    objects = f"<object><name>lifted</name><difficult>1</difficult>{box}</object>"
-    source = tmp_path / "a.xml"
-    source.write_text(f"<annotation><filename>turned.jpg</filename>{objects}</annotation>")
-    marked, findings = taken(source, photos)
+    doubtful = voc("turned.jpg", ("lifted", BNDBOX)).replace("<difficult>0", "<difficult>1")
+    marked, findings = taken(stored(tmp_path / "a.xml", doubtful), photos)
     assert [len(picture.boxes) for picture in marked.pictures] == [1]
     assert [any(word in note for note in findings.notes) for word in ("EXIF", "difficult")] == [True, True]
 
 
-def test_the_command_counts_and_draws(tmp_path, photos, monkeypatch, capsys):
-    source = stored(tmp_path / "a.json", coco([{"image_id": 9, "category_id": 3, "bbox": [50, 20, 100, 60]}]))
-    words = ["boxes", str(source), "--images", str(photos), "--to", str(tmp_path / "joints")]
-    monkeypatch.setattr("sys.argv", ["coe-experts", *words])
-    with pytest.raises(SystemExit) as ended:
-        run(experts_command.app)
-    assert ended.value.code in (0, None)
-    said = capsys.readouterr().out.split()
+def test_the_command_counts_and_draws(tmp_path, photos, call):
+    source = stored(tmp_path / "a.json", coco(box(9, 3, [50, 20, 100, 60])))
+    said = call("boxes", source, "--images", photos, "--to", tmp_path / "joints", command=experts_command).out.split()
     assert said[said.index("lifted") + 1 :][:2] == ["1", "1"]
     with Image.open(tmp_path / "joints" / "sheet.png") as sheet:
         assert sheet.width > 600

@@ -119,12 +119,8 @@ def test_one_expert_of_each_kind_and_variant_is_measured_the_others_are_worked_o
     experts = [a, b, f, replace(a, variant="int8"), replace(b, variant="int8")]
     costs = measure(experts, {"cpu": bench}, manifests, KINDS, lambda _: None)
     # a in fp32 runs from its blob, b from its weights as trained: those are two sorts.
-    assert sorted(bench.measured) == [
-        ("file", 32, "fp32"),
-        ("net", 32, "fp32"),
-        ("net", 64, "fp32"),
-        ("net", 64, "int8"),
-    ]
+    nets = [("net", *sort) for sort in ((32, "fp32"), (64, "fp32"), (64, "int8"))]
+    assert sorted(bench.measured) == [("file", 32, "fp32"), *nets]
     assert {key: (cost.per_image_s, cost.load_s, cost.weights_bytes) for key, cost in costs.items()} == {
         ("cpu", "a", "fp32"): (16.0, 88.0, 88),
         ("cpu", "b", "fp32"): (4.0, 80.0, 80),
@@ -148,7 +144,7 @@ def test_in_fp32_nothing_else_is_measured_and_mixed_puts_second_looks_beside_the
         assert {id: expert.variant for id, expert in experts.items()} == variants
         weights = {id: costs("cpu", id).weights_bytes for id in experts}
         assert weights == {"a": 22, "b": 20, "f": 80, "a@fp32": 88, "b@fp32": 80}
-        assert said[-1].startswith("precision mixed: 1 in fp32, 2 in int8; experts take 122 B (248 B in fp32)")
+        assert all(word in said[-1] for word in ("1 in fp32", "2 in int8", "122 B", "248 B"))
     # The costs of an earlier line give the same line, unmeasured.
     bench.measured.clear()
     line_options = line_options.but(experiment=Experiment(costs=costs))
@@ -168,7 +164,7 @@ def test_nothing_prepared_is_no_error_but_a_sentence(board, manifests, file, dev
     costs = line_up(line_options, board, known(board, bare), {device: Bench(bare)}, kinds, None)
     assert {*costs.choice.variants.values()} == {"fp32"}
     assert sum("precision" in sentence for sentence in said) == 1
-    assert said[-1].endswith(f"; {unprepared} run in fp32 alone (coe-experts prepare makes more, or says why not)")
+    assert all(word in said[-1] for word in (f"{unprepared} run in fp32", "coe-experts prepare"))
     with pytest.raises(ConfigError):
         costs(device, "a@fp32")
 
@@ -314,10 +310,9 @@ def test_a_new_version_takes_the_new_images_and_a_board_that_comes_back_keeps_it
 def test_boards_are_named_as_their_file_or_their_user_says_who_may_ask_for_several():
     line = Line(read("a"), read("b"))
     assert line.boards.named("a") is line.boards.named("A")
-    with pytest.raises(ConfigError, match="board 'c' is not on this line; known: a, b"):
-        line.boards.named("c")
-    with pytest.raises(ConfigError, match="this line inspects several boards"):
-        line.boards.named("")
+    for name, named in (("c", "'c'.*a, b"), ("", "several boards")):
+        with pytest.raises(ConfigError, match=named):
+            line.boards.named(name)
     assert asked_boards("A") == (AskedBoard("A"),)
     assert asked_boards(["A", Path("b.yaml")]) == (AskedBoard("A"), AskedBoard(Path("b.yaml")))
     assert asked_boards({"A": 3, "B": 1}) == (AskedBoard("A", 3.0), AskedBoard("B", 1.0))
@@ -327,21 +322,21 @@ def test_boards_are_named_as_their_file_or_their_user_says_who_may_ask_for_sever
 
 
 @pytest.mark.parametrize(
-    ("board", "parts", "sentence"),
+    ("board", "parts", "named"),
     [
-        (7, None, "board=7: give the name of a board or the path of its file, a list of them, or a mapping"),
-        ("", None, "board='': give the name"),
-        ([], None, r"board=\[\]: give the name"),
-        (["A", 5], None, "give the name"),
-        (["A", "A"], None, "a board occurs twice"),
-        ({"A": 0}, None, "board 'A' cannot have the mix 0; give a number above 0"),
-        ({"A": "much"}, None, "board 'A' cannot have the mix 'much'"),
-        (["A", "B"], [PlacedPart("R", "R1")], "the line has 2 boards; give a mapping from a board to its parts list"),
-        (["A", "B"], {"C": "c.csv"}, "parts: 'C' is not a board of this line; known: A, B"),
-        ("A", [], r"parts=\[\]: give the path of a parts list"),
-        ("A", 5, "parts=5: give the path of a parts list"),
+        (7, None, "board=7"),
+        ("", None, "board=''"),
+        ([], None, r"board=\[\]"),
+        (["A", 5], None, "name"),
+        (["A", "A"], None, "twice"),
+        ({"A": 0}, None, "'A'.* mix 0"),
+        ({"A": "much"}, None, "'A'.* mix 'much'"),
+        (["A", "B"], [PlacedPart("R", "R1")], "2 boards"),
+        (["A", "B"], {"C": "c.csv"}, "parts: 'C'.*A, B"),
+        ("A", [], r"parts=\[\]"),
+        ("A", 5, "parts=5"),
     ],
 )
-def test_what_makes_no_sense_is_refused(board, parts, sentence):
-    with pytest.raises(ConfigError, match=sentence):
+def test_what_makes_no_sense_is_refused(board, parts, named):
+    with pytest.raises(ConfigError, match=named):
         asked_boards(board, parts)

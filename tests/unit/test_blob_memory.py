@@ -30,13 +30,12 @@ from coe.variants.layout import lay_out
 UNPACKING = unpacking_like({}, Structure())
 
 
-def blob(value, pages=1):
-    return [torch.full((pages * PAGE,), value, dtype=torch.uint8)]
-
-
 def of(value, pages):
-    (whole,) = blob(value, pages)
-    return whole
+    return torch.full((pages * PAGE,), value, dtype=torch.uint8)
+
+
+def blob(value, pages=1):
+    return [of(value, pages)]
 
 
 @pytest.fixture
@@ -187,19 +186,15 @@ def test_copies_go_when_nothing_else_is_left_the_oldest_first_and_make_room_for_
     ],
 )
 def test_who_copies_from_pinned_memory_holds_all_others_off(act):
-    host, ended = HostMemory(FakeDriver(), 3 * PAGE), threading.Event()
+    host = HostMemory(FakeDriver(), 3 * PAGE)
     host.keep("a", Copy(host.take(PAGE), Content(())))
-
-    def other():
-        act(host)
-        ended.set()
-
-    thread = threading.Thread(target=other)
+    thread = threading.Thread(target=act, args=[host])
     with host.lock:
         thread.start()
-        assert not ended.wait(0.1)
+        thread.join(0.1)
+        assert thread.is_alive()
     thread.join(60)
-    assert ended.is_set()
+    assert not thread.is_alive()
 
 
 # A blob's header that is well-formed and claims what cannot be is refused before any view is made
@@ -222,19 +217,16 @@ def changed(change):
     return length.to_bytes(LENGTH, "little") + text.ljust(length)
 
 
-BEYOND, OUTSIDE = "its quantised part ends beyond the data", "'conv.weight' lies outside the quantised part"
+BEYOND, OUTSIDE = "beyond the data", "'conv.weight' lies outside"
 CLAIMS = {
-    "no labels": (lambda of: of.pop("labels"), "a header that makes no sense"),
+    "no labels": (lambda of: of.pop("labels"), "header"),
     "scales beyond the end": (lambda of: of["quantised"].update(scales=of["data_bytes"]), BEYOND),
     "more blocks than bytes": (lambda of: of["quantised"].update(blocks=1 << 40), BEYOND),
     "no quantised part": (lambda of: of.pop("quantised"), OUTSIDE),
     "a tensor behind the quantised part": (lambda of: of["tensors"][0].update(offset=1 << 30), OUTSIDE),
     "a tensor between blocks": (lambda of: of["tensors"][0].update(offset=64), "'conv.weight' does not begin a block"),
-    "channels of two axes": (
-        lambda of: of["tensors"][1].update(channels_last=True),
-        "'fc.weight' has 2 axes and cannot be channels-last",
-    ),
-    "one checksum too many": (lambda of: of["checksums"].append("0"), "2 checksums for"),
+    "channels of two axes": (lambda of: of["tensors"][1].update(channels_last=True), "'fc.weight' has 2 axes"),
+    "one checksum too many": (lambda of: of["checksums"].append("0"), "2 checksums"),
 }
 
 
@@ -253,26 +245,19 @@ def test_a_header_that_is_cut_off_is_refused():
         decode(raw[:PAGE], "x")
 
 
-def still(extent, to):
-    raise AssertionError("nothing had to move")
-
-
 def laid_out(sizes):
-    """Return a memory of runs, each letter as many pages as it is repeated, a dot a free page, and the log of moves."""
-    extents, log, gone = Extents(len(sizes) * PAGE), list[str](), []
-    runs = [(key, len(list(group))) for key, group in groupby(sizes)]
-    for letter, pages in runs:
-        extent = extents.take(pages * PAGE, still)
-        assert extent is not None
-        gone += [extent] if letter == "." else []
-    for extent in gone:
-        extents.give(extent)
-    return extents, log
+    """Return a memory of runs, each letter as many pages as it is repeated, a dot a free page."""
+    extents = Extents(len(sizes) * PAGE)
+    runs = [(letter, extents.take(len(list(group)) * PAGE, None)) for letter, group in groupby(sizes)]
+    for letter, extent in runs:
+        if letter == ".":
+            extents.give(extent)
+    return extents
 
 
 def moved(layout, pages):
     """Return what moves, and where the new run lies, if `pages` are taken of a memory: pages from and to."""
-    extents, log = laid_out(layout)
+    extents, log = laid_out(layout), []
 
     def move(extent, to):
         log.append(f"{extent.size // PAGE} from {extent.start // PAGE} to {to // PAGE}")
@@ -293,14 +278,12 @@ def test_gaps_are_the_smallest_and_few_bytes_are_moved_to_make_one():
     assert moved("..aaaab.cccc.dddd", 2)[0] == "new at 0", "nothing, if a gap holds it"
     assert moved("..aaaabb..cccc.eeee.", 4) == ["2 from 6 to 0", "new at 6"], "the gap that holds it"
     assert moved("a.b.c.d.", 4) == ["1 from 0 to 5", "1 from 2 to 7", "new at 0"], "all there is"
-    assert moved("aa.bb.cc.dd.", 4) == ["2 from 3 to 2", "2 from 6 to 4", "2 from 9 to 6", "new at 8"], (
-        "no gap holds them"
-    )
+    assert moved("aa.bb.cc.dd.", 4) == ["2 from 3 to 2", "2 from 6 to 4", "2 from 9 to 6", "new at 8"], "no gap holds"
 
 
 def scattered(layout, pages):
     """Return the runs, as pages and the first page, that are handed out if `pages` are taken of a memory in runs."""
-    extents, _ = laid_out(layout)
+    extents = laid_out(layout)
     runs = extents.take_scattered(pages * PAGE)
     extents.check()
     return runs and [f"{run.size // PAGE} at {run.start // PAGE}" for run in runs]

@@ -59,12 +59,7 @@ def test_the_units_of_a_panel_are_turned_and_moved():
     assert len(layout.parts) == 1  # the parts list of one board
     array = {"rows": 2, "columns": 2, "pitch": [15, 10], "first": [1, 2]}
     layout = lay_out(recipe(panel={"array": array}), (R1,))
-    assert seen(layout) == [
-        ("r1c1/R1", 11, 22, 30),
-        ("r1c2/R1", 26, 22, 30),
-        ("r2c1/R1", 11, 32, 30),
-        ("r2c2/R1", 26, 32, 30),
-    ]
+    assert seen(layout) == [(f"r{r}c{c}/R1", 15 * c - 4, 10 * r + 12, 30) for r in (1, 2) for c in (1, 2)]
 
 
 def test_the_camera_sees_the_bottom_mirrored_and_units_turn_the_other_way():
@@ -90,26 +85,23 @@ def test_mirroring_twice_changes_nothing(x, angle, way):
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"side": None}, "'side' is missing"),
+        ({"side": None}, "'side'"),
         ({"side": "left"}, "r.yaml:.*side: "),
         ({"um_per_pixel": ".nan"}, "um_per_pixel"),
-        ({"um_pixel": 3}, "'um_pixel' is not a key; did you mean 'um_per_pixel'"),
-        (
-            {"components": {"R": {"size": [1, 1], "margn": 1}}},
-            "'margn' is not a key of 'components.R'; did you mean 'margin'",
-        ),
-        ({"components": {"R": {"size": [1, -1]}}}, "components.R.size.1: write more than 0"),
+        ({"um_pixel": 3}, "'um_pixel'.*'um_per_pixel'"),
+        ({"components": {"R": {"size": [1, 1], "margn": 1}}}, "'margn'.*'components.R'.*'margin'"),
+        ({"components": {"R": {"size": [1, -1]}}}, "components.R.size.1"),
         ({"outline": {"x": [5, 0], "y": [0, 4]}}, "outline.x: .*from 5 to 0"),
-        ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2]}}}, "'fiducials.at' needs 2"),
-        ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [99, 2]}}}, "fiducial 'F2' at .* outside of the"),
-        ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [3, 2]}}}, "'F1' and 'F2' have the same place"),
-        ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [20, 2], "F3": [40, 2.5]}}}, "are on one line"),
-        ({"fiducials": {"diameter": 0.1, "at": {"F1": [2, 2], "F2": [20, 2]}}}, "would have 5.0 pixels; it needs 6"),
+        ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2]}}}, "'fiducials.at'"),
+        ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [99, 2]}}}, "'F2'.*outside"),
+        ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [3, 2]}}}, "'F1' and 'F2'"),
+        ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [20, 2], "F3": [40, 2.5]}}}, "one line"),
+        ({"fiducials": {"diameter": 0.1, "at": {"F1": [2, 2], "F2": [20, 2]}}}, "5.0 pixels"),
         ({"placed_as": [{"package": "x", "component": "R0402"}]}, "`placed_as` .* coe-board convert r.yaml"),
         ({"placement_file": {}}, "`placement_file` .* coe-board convert r.yaml"),
-        ({"panel": {}}, "a panel has either units, an array or refdes"),
+        ({"panel": {}}, "panel.*array"),
         ({"panel": {"array": {"rows": 99, "columns": 99, "pitch": [1, 1]}}}, "9801 .* 1000"),
-        ({"bad_mark": {"at": [1, 1], "diameter": 1, "look": "dark"}}, "there is no panel"),
+        ({"bad_mark": {"at": [1, 1], "diameter": 1, "look": "dark"}}, "panel"),
     ],
 )
 def test_a_recipe_that_cannot_be_used_is_one_sentence(changes, complaint):
@@ -118,7 +110,7 @@ def test_a_recipe_that_cannot_be_used_is_one_sentence(changes, complaint):
     assert str(caught.value).startswith("r.yaml:")
     assert "\n" not in str(caught.value)
     for content in (b"", b"- a list\n"):
-        with pytest.raises(RulesError, match="it needs recipe, side, um_per_pixel, outline"):
+        with pytest.raises(RulesError, match="um_per_pixel, outline"):
             parse_recipe(Path("r.yaml"), content)
 
 
@@ -136,18 +128,15 @@ def test_the_recipes_of_the_page_are_recipes():
     ]
 
 
-BELOW = replace(R1, side=Side.BOTTOM)
-
-
 @pytest.mark.parametrize(
     ("changes", "parts", "complaint"),
     [
-        ({}, [replace(U1, component="SOIK")], r"U1 \(line 3 of parts.csv\) is 'SOIK', .*did you mean 'SOIC'"),
-        ({}, [BELOW], "parts.csv has no part to inspect there"),
-        ({}, [replace(R1, x_mm=51)], r"R1 lies at \(51.00, 20.00\) mm, outside of the outline in r.yaml: x 0 to 50"),
-        ({}, [replace(R1, component="")], "parts.csv has no part to inspect there"),
-        ({}, [R1, replace(R1, line=7)], "'R1' is in lines 2, 7 of parts.csv"),
-        ({"components": {"R0402": {"size": [0.1, 0.1], "margin": 0}}}, [R1], "would have 5 x 5 pixels; at least 8 x 8"),
+        ({}, [replace(U1, component="SOIK")], r"U1 \(line 3 of parts.csv\).*'SOIK', .*'SOIC'"),
+        ({}, [replace(R1, side=Side.BOTTOM)], "parts.csv has no part"),
+        ({}, [replace(R1, x_mm=51)], r"R1.*\(51.00, 20.00\) mm, outside.* r.yaml: x 0 to 50"),
+        ({}, [replace(R1, component="")], "parts.csv has no part"),
+        ({}, [R1, replace(R1, line=7)], "'R1'.* 2, 7 .*parts.csv"),
+        ({"components": {"R0402": {"size": [0.1, 0.1], "margin": 0}}}, [R1], "5 x 5 pixels"),
     ],
 )
 def test_what_does_not_fit_is_one_sentence(changes, parts, complaint):
@@ -180,7 +169,7 @@ def test_a_change_of_recipe_or_placements_is_another_layout_and_it_must_fit_the_
     assert lay_out(recipe(tolerance_um=50), (R1,)).digest != same
     assert lay_out(recipe(), (replace(R1, x_mm=11),)).digest != same
     lay_out(recipe(), (R1,)).check({"R0402": 1}, "b")
-    with pytest.raises(ConfigError, match=r"r.yaml: 'R0402' is not a component of board 'b'; did you mean 'R0403'"):
+    with pytest.raises(ConfigError, match=r"r.yaml: 'R0402'.*'b'.*'R0403'"):
         lay_out(recipe(), (R1,)).check({"R0403": 1}, "b")
 
 
@@ -233,10 +222,9 @@ NO_SIZES = [
 ]
 
 
-@pytest.mark.parametrize("package", SIZES)
-def test_the_size_is_in_the_name(package):
-    size = size_of(package)
-    assert (size.width_mm, size.height_mm) == SIZES[package]
+def test_the_size_is_in_the_name():
+    sizes = {package: size_of(package) for package in SIZES}
+    assert {package: (size.width_mm, size.height_mm) for package, size in sizes.items()} == SIZES
     for without in ("", "JST_XH_1x04", "MountingHole_3.2mm_M3", "X1", "2x14", "HDR2x4", *NO_SIZES):
         assert size_of(without) is None
 

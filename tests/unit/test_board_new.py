@@ -1,13 +1,12 @@
 """`coe-board new` from a placement file: files that load, TODO where a person decides, and nothing is replaced."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import dist
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from tables import with_slow_rows
 
 from apps.demo import own_board
@@ -35,8 +34,6 @@ from coe.pictures.image_source import ImageSource
 from coe.placement import lay_out, locate, parse_recipe, read_recipe
 from coe.placement.fit import Fit
 
-Numbers = NDArray[np.float64]
-
 ROWS = """\
 Ref,Val,Package,PosX,PosY,Rot,Side
 R1,10k,R_0402_1005Metric,5,5,0,top
@@ -58,9 +55,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(call, name, placements, *more):
-    """Make a board from a placement file in millimetres."""
-    return call("new", name, "--placements", placements, "--units", "mm", "--yes", *more, command=board_command)
+def run(call, name, placements, *more, unit=("--units", "mm")):
+    return call("new", name, "--placements", placements, *unit, "--yes", *more, command=board_command)
 
 
 def new(call, *more):
@@ -68,7 +64,6 @@ def new(call, *more):
 
 
 def made(folder, name="line7"):
-    """Return the layout that a run has of what was written."""
     return lay_out(read_recipe(folder / name / "recipe.yaml"), read_places(folder / name / "parts.csv"))
 
 
@@ -82,19 +77,21 @@ def as_it_reads(path):
     return convert(path, None, Answers(unit="mm"))
 
 
-def test_what_it_writes_can_be_read(call, folder):
+def test_what_it_writes_can_be_read_and_is_never_replaced(call, folder):
     assert new(call) == 0
     board, layout = rules.load("line7"), made(folder)
     recipe = layout.recipe
     layout.check(board.components, board.board)
-    assert {name: component.count for name, component in board.components.items()} == {
-        "R0402-10k": 2,
-        "C0603-100n": 1,
-        "SOIC-8-LM358": 1,
-    }
+    counts = {name: component.count for name, component in board.components.items()}
+    assert counts == {"R0402-10k": 2, "C0603-100n": 1, "SOIC-8-LM358": 1}
     assert recipe.components["SOIC-8-LM358"].size == (6.1, 4.9)
     assert (list(recipe.fiducials.at), recipe.fiducials.diameter) == (["FID1", "FID2", "FID3"], 1.0)
     assert [site.refdes for site in layout.sites] == ["R1", "R2", "C1", "U1"]
+    (written := folder / "line7" / "recipe.yaml").write_text("mine", encoding="utf-8")
+    (folder / "routing_rules" / "line7.yaml").unlink()
+    assert new(call) == 2
+    assert written.read_text(encoding="utf-8") == "mine"
+    assert not (folder / "routing_rules" / "line7.yaml").exists()
 
 
 @pytest.mark.parametrize("bom", ["bom.csv", "bill/pnp.csv"])
@@ -109,15 +106,6 @@ def test_what_is_not_fitted_is_no_part_of_the_board_and_named(call, folder, bom)
     assert "R1, R2" in (folder / "line7" / "parts.csv").read_text(encoding="utf-8").splitlines()[1]
 
 
-def test_nothing_is_replaced(call, folder):
-    assert new(call) == 0
-    (recipe := folder / "line7" / "recipe.yaml").write_text("mine", encoding="utf-8")
-    (folder / "routing_rules" / "line7.yaml").unlink()
-    assert new(call) == 2
-    assert recipe.read_text(encoding="utf-8") == "mine"
-    assert not (folder / "routing_rules" / "line7.yaml").exists()
-
-
 def test_a_package_without_a_size_is_left_to_a_person_and_then_known(call, folder):
     with open(folder / "pnp.csv", "a", encoding="utf-8") as file:
         file.write("J1,Conn,XH_4A,20,12,0,top\n")
@@ -129,23 +117,19 @@ def test_a_package_without_a_size_is_left_to_a_person_and_then_known(call, folde
 
 
 def test_a_name_that_is_none_and_a_board_without_marks_are_refused(call, folder):
-    assert call("new", "../x", "--placements", "pnp.csv", command=board_command).status == 2
+    assert run(call, "../x", "pnp.csv").status == 2
     (folder / "pnp.csv").write_text(ROWS.replace("FID2", "R7").replace("Fiducial_1mm_Mask2mm,28", "R_0402,28"))
     assert new(call) == 0  # two are left
     (folder / "pnp.csv").write_text("\n".join(ROWS.splitlines()[:5]) + "\n")
     assert new(call, "--to", "other") == 2
 
 
-@dataclass(frozen=True)
 class Brought:
     """A board as somebody brings it: its files, and the maps from millimetres to pixels of its photographs."""
 
-    at: Path
-    maps: list[Numbers]
-
-    @property
-    def options(self):
-        return "--bom", self.at / "bom.csv", "--images", self.at / "boards"
+    def __init__(self, folder):
+        self.at, self.maps = folder, own_board.build(folder)
+        self.options = ("--bom", folder / "bom.csv", "--images", folder / "boards")
 
     def picture(self, number=1):
         return ImageSource.of(self.at / "boards" / f"SN{number}.png", None, None).decode()
@@ -162,8 +146,7 @@ def corners_of(layout):
 @pytest.fixture(scope="module")
 def brought(tmp_path_factory):
     """A board of 38 parts as somebody brings it; the photographs are turned by 90 degrees, and 1 % aslant."""
-    folder = tmp_path_factory.mktemp("brought")
-    return Brought(folder, own_board.build(folder))
+    return Brought(tmp_path_factory.mktemp("brought"))
 
 
 @pytest.mark.slow
@@ -178,8 +161,7 @@ def test_a_board_is_found_in_photographs_turned_and_aslant(call, brought, folder
     assert (again.status, "overlay-SN1.png: registered" in " ".join(again.out.split())) == (0, True)
     assert (folder / "own" / "overlay-SN1.png").read_bytes().startswith(b"\x89PNG")
     assert call(*export, "other", "--units", "mm", command=board_command).status == 2  # no recipe lies there
-    (folder / "more.csv").write_text((at / "pnp.csv").read_text().rstrip() + "\n")
-    rows = (folder / "more.csv").read_text().splitlines()
+    rows = (at / "pnp.csv").read_text().splitlines()
     (folder / "more.csv").write_text("\n".join([*rows, rows[1].replace("R1", "R99").replace("0402", "1812")]) + "\n")
     again = call(*export[:1], "more.csv", *export[2:], "own", command=board_command)
     assert (again.status, "not drawn" in again.err) == (0, True), again.err
@@ -340,12 +322,11 @@ def test_a_board_of_kicad_tells_its_parts_and_its_edge(call, folder):
     (folder / "c.kicad_pcb").write_text(of_part)
     assert read_outline(folder / "c.kicad_pcb")[0] == (-51.0, 160.0, -10.0, 222.0)
     (folder / "pnp.csv").write_text((folder / "pnp.csv").read_text().replace("at 110 70", "at 110 81"))  # over the edge
-    assert call("new", "line9", "--placements", "pnp.csv", "--yes", "--held", command=board_command).status == 0
+    assert run(call, "line9", "pnp.csv", "--held", unit=()).status == 0
     assert read_recipe(folder / "line9" / "recipe.yaml").outline.y == (-1, 41)
     assert ["from a file" in (folder / f"line{of}" / "recipe.yaml").read_text() for of in (7, 9)] == [True, False]
     (folder / "form.yaml").write_text("offset: [500, 0]\n")  # the edge in the file no longer lies around the parts
-    words = ("new", "line8", "--placements", "pnp.csv", "--yes", "--held", "--answers", "form.yaml")
-    assert call(*words, command=board_command).status == 0
+    assert run(call, "line8", "pnp.csv", "--held", "--answers", "form.yaml", unit=()).status == 0
 
 
 EDGE = "(gr_line (start 0 0) (end 4 3) (layer Edge.Cuts))"
@@ -404,15 +385,27 @@ P3,60,130,0,top,R_0402_1005Metric,M4 screw
 """
 
 
+BLANK = np.full((200, 260, 3), 40, np.uint8)
+
+
+def photographs(folder, **pictures):
+    """Write pictures into the folder `boards`, and return it."""
+    (boards := folder / "boards").mkdir(exist_ok=True)
+    for name, pixels in pictures.items():
+        cv2.imwrite(str(boards / f"{name}.png"), pixels)
+    return boards
+
+
+def in_pixels(call, *more):
+    return run(call, "block", "places.csv", *more, unit=("--in-pixels",))
+
+
 def test_places_in_pixels_of_pictures_make_a_board_without_marks(call, folder):
     (folder / "places.csv").write_text(PLACES)
-    picture = np.full((200, 260, 3), 40, np.uint8)
+    picture = BLANK.copy()
     picture[35:65, 40:80] = (10, 200, 90)  # around (60, 50)
-    (folder / "boards").mkdir()
-    for name in ("b1", "b2"):
-        cv2.imwrite(str(folder / "boards" / f"{name}.png"), picture)
-    words = ("new", "block", "--placements", "places.csv", "--in-pixels", "--yes")
-    said = call(*words, "--images", "boards", command=board_command)
+    photographs(folder, b1=picture, b2=picture)
+    said = in_pixels(call, "--images", "boards")
     assert said.status == 0
     assert "landmark" in said.words, "nothing tells a board that lies otherwise"
     assert left_to_do(folder / "block") == ["held", "M4-screw"]
@@ -424,38 +417,31 @@ def test_places_in_pixels_of_pictures_make_a_board_without_marks(call, folder):
     (site,) = [site for site in layout.sites if site.refdes == "P1"]
     corners = fit.pixels(np.array([(corner.x_mm, corner.y_mm) for corner in site.corners]))
     assert np.abs(corners.mean(axis=0) - (59.5, 49.5)).max() < 0.01
-    cv2.imwrite(str(folder / "boards" / "b3.png"), picture[:-20])
-    assert call(*words, "--images", "boards", "--to", "other", command=board_command).status == 2
-    assert call(*words, "--to", "other", command=board_command).status == 2
-    assert call(*words, "--images", "boards", "--side", "bottom", "--to", "other", command=board_command).status == 2
+    photographs(folder, b3=picture[:-20])
+    for more in (("--images", "boards"), (), ("--images", "boards/b1.png", "--side", "bottom")):
+        assert in_pixels(call, *more, "--to", "other").status == 2
 
 
 @pytest.mark.parametrize("separator", [",", ";", " "])
 def test_places_in_pixels_need_neither_side_nor_rotation(separator, call, folder):
     lines = ("Ref,X,Y,component", "P1,60,50,screw", "P2,190,50,screw")
     (folder / "places.csv").write_text("\n".join(lines).replace(",", separator) + "\n")
-    (folder / "boards").mkdir()
-    cv2.imwrite(str(folder / "boards" / "b1.png"), np.full((200, 260, 3), 40, np.uint8))
-    words = ("new", "block", "--placements", "places.csv", "--in-pixels", "--yes", "--images", "boards")
-    assert call(*words, command=board_command).status == 0
+    photographs(folder, b1=BLANK)
+    assert in_pixels(call, "--images", "boards").status == 0
     placements = read_places(folder / "block" / "parts.csv")
-    assert [(one.refdes, one.x_mm, one.y_mm, one.rotation_deg, one.side) for one in placements] == [
-        ("P1", 60.0, -50.0, 0.0, "top"),
-        ("P2", 190.0, -50.0, 0.0, "top"),
-    ]
+    read = [(one.refdes, one.x_mm, one.y_mm, one.rotation_deg, one.side) for one in placements]
+    assert read == [("P1", 60.0, -50.0, 0.0, "top"), ("P2", 190.0, -50.0, 0.0, "top")]
 
 
 def test_folders_of_pictures_as_cameras_and_systems_leave_them(call, folder):
     (folder / "places.csv").write_text(PLACES)
-    (boards := folder / "boards").mkdir()
-    cv2.imwrite(str(boards / "b1.png"), np.full((200, 260, 3), 40, np.uint8))
+    boards = photographs(folder, b1=BLANK)
     for name in ("._b1.png", "Thumbs.db", ".DS_Store", "notes.txt"):
         (boards / name).write_bytes(b"\0\5\x16\7")
-    words = ("new", "block", "--placements", "places.csv", "--in-pixels", "--yes", "--images", "boards")
-    assert call(*words, command=board_command).status == 0
+    assert in_pixels(call, "--images", "boards").status == 0
     for name in ("IMG_1.HEIC", "b2.png"):
         (boards / name).write_bytes(b"\0\0\0\x18ftypheic" + bytes(90))
-        said = call(*words, "--to", "other", command=board_command)
+        said = in_pixels(call, "--images", "boards", "--to", "other")
         assert (said.status, name in said.err) == (2, True)
         (boards / name).unlink()
 
@@ -489,31 +475,24 @@ def test_the_edges_of_parts_tell_how_a_board_without_marks_lies(call, brought, f
     assert brought.apart_px(locate(brought.picture(), layout).fit, corners_of(layout)) * recipe.um_per_pixel < 500
 
 
-@pytest.mark.parametrize(
-    ("words", "status"),
-    [
-        (("--side", "bottom"), 2),
-        (("--bottom-x", "top"), 2),
-        (("--bottom-x", "top", "--bottom-angle", "top-180"), 0),
-        (("--side", "bottom", "--bottom-x", "top", "--bottom-angle", "top-180"), 0),
-    ],
-)
-def test_the_bottom_side_needs_words_on_the_file(call, folder, words, status):
+def test_the_bottom_side_needs_words_on_the_file(call, folder):
     rows = "\n".join(f"FID{n},,Fiducial_1mm,{n},{n * n},0,bottom" for n in (4, 6, 9)) + "\n"
     (folder / "pnp.csv").write_text(ROWS + rows, encoding="utf-8")
-    assert new(call, *words) == status
+    bottom, x = ("--side", "bottom"), ("--bottom-x", "top")
+    both = (*x, "--bottom-angle", "top-180")
+    assert [new(call, *words) for words in (bottom, x, both, (*bottom, *both, "--to", "other"))] == [2, 2, 0, 0]
+
+
+EMPTY = BoardDrawing((), (), (0.0, 0.0, 30.0, 20.0), False)
 
 
 def test_boards_that_lie_both_ways_tell_no_camera(call, folder, monkeypatch):
     def found(pixels, *_):
         turn = 180.0 if pixels.mean() > 100 else 0.0
-        drawing = BoardDrawing((), (), (0.0, 0.0, 30.0, 20.0), False)
-        return FoundBoard(MarkMatch((), (), Pose(10.0, turn, 160.0, 120.0, 1.0).fit(drawing)), 0.5, (320, 240))
+        return FoundBoard(MarkMatch((), (), Pose(10.0, turn, 160.0, 120.0, 1.0).fit(EMPTY)), 0.5, (320, 240))
 
     monkeypatch.setattr(first_board, "find_board", found)
-    (folder / "boards").mkdir()
-    for name, level in (("a", 50), ("b", 150)):
-        cv2.imwrite(str(folder / "boards" / f"{name}.png"), np.full((240, 320, 3), level, np.uint8))
+    photographs(folder, a=np.full((240, 320, 3), 50, np.uint8), b=np.full((240, 320, 3), 150, np.uint8))
     assert new(call, "--images", "boards", "--held") == 0
     recipe = folder / "line7" / "recipe.yaml"
     assert "TODO" in recipe.read_text(encoding="utf-8").split("outline")[0]
@@ -523,13 +502,10 @@ def test_boards_that_lie_both_ways_tell_no_camera(call, folder, monkeypatch):
 
 
 @pytest.mark.parametrize(("doubt", "left_out"), [("", ("U1",)), ("is it this board at all?", ())])
-def test_a_part_is_left_out_as_unseen_only_where_it_is_sure_how_the_board_lies(
-    call, folder, monkeypatch, doubt, left_out
-):
+def test_a_part_is_left_out_only_where_it_is_sure_how_the_board_lies(call, folder, monkeypatch, doubt, left_out):
     def found(pixels, *_):
-        drawing = BoardDrawing((), (), (0.0, 0.0, 30.0, 20.0), False)
         pose = Pose(10.0, 0.0, 150.0, 200.0, 1.0)  # U1 lies beside the picture
-        return FoundBoard(MarkMatch((), (), pose.fit(drawing)), 0.2, (160, 400), doubt)
+        return FoundBoard(MarkMatch((), (), pose.fit(EMPTY)), 0.2, (160, 400), doubt)
 
     monkeypatch.setattr(first_board, "find_board", found)
     cv2.imwrite(str(folder / "a.png"), np.full((400, 160, 3), 50, np.uint8))
@@ -546,17 +522,11 @@ def test_two_points_that_a_person_shows_tell_how_a_board_lies_that_is_not_seen(c
     assert (recipe.um_per_pixel, recipe.camera.turn) == (pytest.approx(100), 90)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("FID9=1,2", "FID1=3,40"),
-        ("FID1=1,2",),
-        ("FID1=1,2", "FID2=9,9"),
-        ("FID1:1,2", "FID2=9,99"),
-        ("R1=50,50", "R2=70,50", "C1=90,50"),
-    ],
-)
-def test_points_that_tell_no_place_are_refused(call, folder, words):
+POINTS = ["FID9=1,2 FID1=3,40", "FID1=1,2", "FID1=1,2 FID2=9,9", "FID1:1,2 FID2=9,99", "R1=50,50 R2=70,50 C1=90,50"]
+
+
+@pytest.mark.parametrize("points", POINTS)
+def test_points_that_tell_no_place_are_refused(call, folder, points):
     cv2.imwrite(str(folder / "noise.png"), np.random.default_rng(1).integers(80, 99, (240, 320, 3), np.uint8))
-    assert new(call, "--images", "noise.png", *[word for at in words for word in ("--mark", at)]) == 2
+    assert new(call, "--images", "noise.png", *[word for at in points.split() for word in ("--mark", at)]) == 2
     assert not (folder / "line7").exists()

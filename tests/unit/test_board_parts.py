@@ -30,6 +30,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+FITTED = ("--units", "mm", "--not-fitted", "N.C.")
+
+
 def parts(call, *more):
     return call("parts", "pnp.csv", "--yes", *more, command=board_command)
 
@@ -40,20 +43,18 @@ def rows(folder):
 
 
 KNOWN = [
-    ("R1", 5, 5, 0, "top", "R0402-10k"),
-    ("R2", 7, 5, 90, "top", "R0402-10k"),
-    ("FID1", 2, 2, 0, "top", ""),
-    ("TP1", 3, 3, 0, "top", ""),
+    *(("R1", 5, 5, 0, "top", "R0402-10k"), ("R2", 7, 5, 90, "top", "R0402-10k")),
+    *(("FID1", 2, 2, 0, "top", ""), ("TP1", 3, 3, 0, "top", "")),
 ]
 
 
 def test_what_was_answered_once_is_not_asked_of_a_new_export(call, folder):
+    said = call("parts", "pnp.csv", *FITTED, command=board_command)
+    assert (said.status, "--yes" in said.err) == (2, True)  # nobody answers for a person who is not there
     assert parts(call).status == 2  # the file states no unit
     assert parts(call, "--units", "mm").status == 2  # does N.C. say that R3 is not fitted?
-    said = parts(call, "--units", "mm", "--not-fitted", "N.C.")
-    assert (said.status, rows(folder)) == (0, KNOWN)
-    assert "R3" in said.err
-    assert "Q9" in said.err
+    said = parts(call, *FITTED)
+    assert (said.status, rows(folder), "R3" in said.err, "Q9" in said.err) == (0, KNOWN, True, True)
     assert (folder / "parts.csv").read_text(encoding="utf-8").startswith("# ")
     export = ROWS.replace("R1,10k,R_0402_1005Metric,5", "R1,10k,R_0402_1005Metric,6").replace("R2,", "R7,")
     (folder / "pnp.csv").write_text(export, encoding="utf-8")
@@ -66,7 +67,7 @@ def test_what_was_answered_once_is_not_asked_of_a_new_export(call, folder):
 
 
 def test_a_name_that_a_person_gives_to_a_package_stays_and_no_new_part_takes_it(call, folder):
-    assert parts(call, "--units", "mm", "--not-fitted", "N.C.").status == 0
+    assert parts(call, *FITTED).status == 0
     path = folder / answers.NAME
     path.write_text(path.read_text(encoding="utf-8").replace("R0402-10k", "R0402-1k") + "not_inspected: [R2]\n")
     (folder / "pnp.csv").write_text(ROWS + "R8,1k,R_0402_1005Metric,11,5,0,top\n", encoding="utf-8")
@@ -76,11 +77,12 @@ def test_a_name_that_a_person_gives_to_a_package_stays_and_no_new_part_takes_it(
 
 
 def test_the_bottom_side_is_as_seen_from_the_top_with_angles_as_the_camera_sees_them(call, folder):
-    more = ("--units", "mm", "--not-fitted", "N.C.")
-    assert parts(call, *more, "--bottom-x", "top", "--bottom-angle", "top-180").status == 0
+    assert parts(call, *FITTED, "--bottom-x", "top", "--bottom-angle", "top-180").status == 0
     assert ("Q9", 9, 9, 150, "bottom", "SOT-23-BC847") in rows(folder)
     assert parts(call, "--bottom-x", "bottom", "--bottom-angle", "bottom").status == 0
     assert ("Q9", -9, 9, 30, "bottom", "SOT-23-BC847") in rows(folder)
+    (folder / "pnp.csv").write_text(ROWS.replace(",top", ",bottom"), encoding="utf-8")
+    assert parts(call, *FITTED, "--to", "other").status == 2, "a file of the bottom side alone is asked about"
 
 
 def test_columns_are_named_by_a_person_where_nobody_knows_them(call, folder):
@@ -91,12 +93,6 @@ def test_columns_are_named_by_a_person_where_nobody_knows_them(call, folder):
     assert parts(call, "--units", "mm", "--columns", more).status == 0
     assert rows(folder) == [("R1", 5.5, 1.25, 0, "top", "A")]
     assert parts(call).status == 0
-
-
-def test_nobody_answers_for_a_person_who_is_not_there(call, folder):
-    said = call("parts", "pnp.csv", "--units", "mm", "--not-fitted", "N.C.", command=board_command)
-    assert (said.status, (folder / "parts.csv").exists()) == (2, False)
-    assert "--yes" in said.err
 
 
 def test_answers_are_read_as_they_are_written(folder):
@@ -178,7 +174,7 @@ def test_a_recipe_that_could_not_be_used_is_not_converted(call, folder, known, o
     (folder / "pnp.csv").write_text(ROWS.replace("PosX", "Ost") + "S1,reset,SW_B3U,6,11,30,top\n", encoding="utf-8")
     (folder / "recipe.yaml").write_text(FORMER.replace(known, other), encoding="utf-8")
     bottom = ("--bottom-x", "bottom", "--bottom-angle", "bottom") if known == "side: top" else ()
-    words = ("convert", "recipe.yaml", "--yes", "--units", "mm", "--placements", "pnp.csv", "--not-fitted", "N.C.")
+    words = ("convert", "recipe.yaml", "--yes", "--placements", "pnp.csv", *FITTED)
     assert call(*words, *bottom, command=board_command).status == 2
     assert not (folder / "parts.csv").exists()
 
@@ -190,16 +186,10 @@ def test_a_name_that_begins_as_a_remark_is_a_part(call, folder):
     assert [row[0] for row in rows(folder)] == ["#1"]
 
 
-def test_a_file_of_the_bottom_side_alone_is_asked_about(call, folder):
-    (folder / "pnp.csv").write_text(ROWS.replace(",top", ",bottom").replace("N.C.", "10k"), encoding="utf-8")
-    assert parts(call, "--units", "mm").status == 2
-    assert not (folder / "parts.csv").exists()
-
-
 def test_a_board_is_made_from_what_was_answered_before(call, folder):
     more = "".join(f"FID{n},Fiducial,Fiducial_1mm,{x},{y},0,top\n" for n, x, y in ((2, 28, 2), (3, 2, 18)))
     (folder / "pnp.csv").write_text(ROWS + more, encoding="utf-8")
-    assert parts(call, "--units", "mm", "--not-fitted", "N.C.", "--to", "line7").status == 0
+    assert parts(call, *FITTED, "--to", "line7").status == 0
     path = folder / "line7" / "answers.yaml"
     path.write_text(path.read_text(encoding="utf-8").replace("R0402-10k", "R10k"), encoding="utf-8")
     words = ("new", "line7", "--placements", "pnp.csv", "--yes")

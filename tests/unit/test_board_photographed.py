@@ -3,9 +3,10 @@
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from exams import exam
-from test_photo_split import save
+from picture_folders import encoded, saved, write
 
 from coe.board import drafting, rules
 from coe.bring.board.first_board import rules_text
@@ -18,15 +19,18 @@ from coe.store.store import Store
 @pytest.fixture
 def photos(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for number in range(10):
-        save(Path("photos/R1/good") / f"{number}.png", number)
-        save(Path("photos/U2/gut") / f"{number}.png", 100 + number)
-    save(Path("photos/R1/cracked/0.png"), 50)
+    noise = np.random.default_rng(0).integers(0, 255, (21, 16, 16, 3), np.uint8)
+    for folder, pictures in {"R1/good": noise[:10], "U2/gut": noise[10:20], "R1/cracked": noise[20:]}.items():
+        saved(tmp_path / "photos" / folder, *pictures)
     return tmp_path / "photos"
 
 
+def new(call, *more):
+    return call("new", "line7", "--photos", "photos", *more, command=board_command)
+
+
 def test_the_commands_are_those_from_photographs_to_a_report(photos, call):
-    said = call("new", "line7", "--photos", "photos", command=board_command)
+    said = new(call)
     assert said.status == 0, said.err
     steps = [line.split()[:2] for line in said.out.splitlines() if line.startswith("  coe-")]
     names = ["split", "choose", "evaluate"]
@@ -38,10 +42,9 @@ def test_the_commands_are_those_from_photographs_to_a_report(photos, call):
 
 def test_a_note_asks_for_as_many_good_pictures_as_can_be_compared(photos, call):
     for number in range(6, 10):
-        (photos / "U2/gut" / f"{number}.png").unlink()
-    said = call("new", "line7", "--photos", "photos", command=board_command)
-    assert "U2: only 6 of gut" in said.words
-    assert "give 10" in said.words
+        (photos / "U2/gut" / f"{number:02d}.png").unlink()
+    said = new(call)
+    assert all(word in said.words for word in ("U2: only 6 of gut", "10"))
 
 
 def test_a_run_ends_with_what_still_passes_and_the_command_that_mends_it(photos, call, monkeypatch):
@@ -57,7 +60,7 @@ def test_a_run_ends_with_what_still_passes_and_the_command_that_mends_it(photos,
 
     monkeypatch.setattr(board_command, "run_commands", run)
     for blind in (True, False):
-        said = call("new", "line7", "--photos", "photos", "--polarity", "R1", "--run", command=board_command)
+        said = new(call, "--polarity", "R1", "--run")
         assert said.status == 0, said.err
         end = said.out.partition("coe-inspect")[2]
         assert ("still passes" in end, "coe-experts choose" in end, "--polarity R1" in end) == (blind,) * 3
@@ -85,16 +88,16 @@ def test_placement_files_say_which_parts_have_a_polarity_and_a_draft_lets_nothin
 
 @pytest.mark.parametrize("name", ["loose.png", "R1/good/deep/x.png", "V3/10K/1.png"])
 def test_what_a_board_cannot_be_made_of_is_refused(photos, call, name):
-    save(photos / name, 1)
-    said = call("new", "line7", "--photos", "photos", command=board_command)
+    write(photos / name, encoded())
+    said = new(call)
     assert (said.status, name.split("/", maxsplit=1)[0] in said.err) == (2, True)
     assert not Path("routing_rules").exists()
 
 
 @pytest.mark.parametrize("name", ["Kondensator 10µF", "-R1", "電容", "R" * 101])
 def test_a_folder_that_cannot_be_a_component_is_named_before_anything_is_split(photos, call, name):
-    save(photos / name / "good" / "1.png", 1)
-    said = call("new", "line7", "--photos", "photos", command=board_command)
+    write(photos / name / "good" / "1.png", encoded())
+    said = new(call)
     assert (said.status, name[:80] in said.err, "pattern" in said.err) == (2, True, False)
     assert call("choose", "line7.yaml", "--images", "photos", command=experts_command).status == 2
 
@@ -102,7 +105,7 @@ def test_a_folder_that_cannot_be_a_component_is_named_before_anything_is_split(p
 def test_a_board_that_is_there_is_never_replaced(photos, call):
     Path("routing_rules").mkdir()
     Path("routing_rules/line7.yaml").write_text("board: line7\n", encoding="utf-8")
-    assert call("new", "line7", "--photos", "photos", command=board_command).status == 2
+    assert new(call).status == 2
 
 
 EXPERTS = [

@@ -10,7 +10,7 @@ from placed import parse_bom, parse_file, parse_placements
 from coe.board.parts_list import Side
 from coe.bring.parts import vocabulary
 from coe.bring.parts.answers import Answers
-from coe.bring.parts.bom import Bom, BomJoin, join, read_bom
+from coe.bring.parts.bom import join, read_bom
 from coe.bring.parts.converting import convert
 from coe.bring.parts.placements import Placement
 from coe.bring.parts.refdes import designators
@@ -54,78 +54,75 @@ from coe.helpers.strict_yaml import word_lists
         ("U1(2)", ["U1(2)"]),  # a gate
     ],
 )
-def test_lists_of_designators(text: str, found: list[str]) -> None:
+def test_lists_of_designators(text, found):
     assert list(designators(text)) == found
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        'Comment,Designator,Footprint,LCSC\n10k,"R1,R2",R_0402,C1\n24C64,"U2",SOIC-8,C2\nDNP,R9,R_0402,\n',
+BOMS = {
+    "jlc": 'Comment,Designator,Footprint,LCSC\n10k,"R1,R2",R_0402,C1\n24C64,"U2",SOIC-8,C2\nDNP,R9,R_0402,\n',
+    "kicad": (
         '"Reference","Qty","Value","DNP","Footprint"\n"R1-R2","2","10k","","R_0402"\n"U2","1","24C64","","SOIC-8"\n'
-        '"R9","1","1k","Excluded from BOM","R_0402"\n',
+        '"R9","1","1k","Excluded from BOM","R_0402"\n'
+    ),
+    "eagle": (
         "Qty;Value;Device;Package;Parts;Fitted\n2;10k;R;R_0402;R1, R2;yes\n1;24C64;U;SOIC-8;U2;yes\n"
-        "1;1k;R;R_0402;R9;Not Fitted\n",
+        "1;1k;R;R_0402;R9;Not Fitted\n"
+    ),
+    "text": (
         "Bill of materials of X\n\nDesignator\tValue\tFootprint\nR1 R2\t10k\tR_0402\nU2\t24C64\tSOIC-8\n"
-        "R9\t1k DNP\tR_0402\n",
+        "R9\t1k DNP\tR_0402\n"
+    ),
+    "two tables": (
         "Individual\n\n#,Ref,Value,Footprint,Class\n,R1,10k,R_0402,SMD\n,U2,24C64,SOIC-8,SMD\n,R9,1k,R_0402,DNP\n\n"
-        "Collated\n\n#,Ref,Value,Footprint,Class\n1,R1 R2,10k,R_0402,SMD\n2,U2,24C64,SOIC-8,SMD\n3,R9,1k,R_0402,DNP\n",
-        'Reference Designators,Value,Footprint\n"R1,\nR2",10k,R_0402\nU2,24C64,SOIC-8\nR9,do not populate,R_0402\n',
-        "Item,Reference,Part,Footprint,Option\n1,R1 R2,10k,R_0402,\n2,U2,24C64,SOIC-8,\n3,R9,1k,R_0402,DNP\n",
-        "Comment型号,Designator位号,封装Footprint,X\n10k,R1 R2,R_0402,\n24C64,U2,SOIC-8,\nDNP,R9,R_0402,\n",
-        "位号,型号,封装,备注\nR1 R2,10k,R_0402,\nU2,24C64,SOIC-8,\nR9,1k,R_0402,不贴\n",
-        "Designator\tValue\tFootprint\t\nR1 R2\t10k\tR_0402\ta note\nU2\t24C64\tSOIC-8\t\nR9\t1k\tR_0402\tDNP\n",
+        "Collated\n\n#,Ref,Value,Footprint,Class\n1,R1 R2,10k,R_0402,SMD\n2,U2,24C64,SOIC-8,SMD\n3,R9,1k,R_0402,DNP\n"
+    ),
+    "line breaks": 'Reference Designators,Value,Package\n"R1,\nR2",10k,R_0402\nU2,24C64,SOIC-8\nR9,do not populate,\n',
+    "any column": "Item,Reference,Part,Package,Option\n1,R1 R2,10k,R_0402,\n2,U2,24C64,SOIC-8,\n3,R9,1k,R_0402,DNP\n",
+    "2 languages": "Comment型号,Designator位号,封装Footprint,X\n10k,R1 R2,R_0402,\n24C64,U2,SOIC-8,\nDNP,R9,R_0402,\n",
+    "chinese": "位号,型号,封装,备注\nR1 R2,10k,R_0402,\nU2,24C64,SOIC-8,\nR9,1k,R_0402,不贴\n",
+    "unnamed": "Designator\tValue\tFootprint\t\nR1 R2\t10k\tR_0402\ta note\nU2\t24C64\tSOIC-8\t\nR9\t1k\t\tDNP\n",
+    "orcad": (
         "Item\tQuantity\tReference\tPart\tFootprint\n___\n\n1\t2\tR1,\t10k\tR_0402\n\tR2\t\t\t\n"
-        "2\t1\tU2\t24C64\tSOIC-8\n3\t1\tR9\t1k\tdo not install\n",
-        "Bezeichner;Wert;Gehäuse;Bestückt\nR1,R2;10k;R_0402;ja\nU2;24C64;SOIC-8;ja\nR9;1k;R_0402;nein\n",
-        '"Reference\nDesignator","Part\nValue",Package\n"R1,R2",10k,R_0402\nU2,24C64,SOIC-8\nR9,DNP,R_0402\n',
-        'Comment,Designator,Package\n"10k,""R1,R2"",R_0402"\n"24C64,U2,SOIC-8"\n"DNP,R9,R_0402"\n',
-        "Location,MPN,Package,Is Fitted\nR1 R2,10k,R_0402,yes\nU2,24C64,SOIC-8,yes\nR9,1k,R_0402,no\n",
-        '#,Board Reference,Value,Package,,\n1,"R1,R2",10k,R_0402,,a note\n2,U2,24C64,SOIC-8,,\n3,R9,DNP,R_0402,,\n',
+        "2\t1\tU2\t24C64\tSOIC-8\n3\t1\tR9\t1k\tdo not install\n"
+    ),
+    "german": "Bezeichner;Wert;Gehäuse;Bestückt\nR1,R2;10k;R_0402;ja\nU2;24C64;SOIC-8;ja\nR9;1k;R_0402;nein\n",
+    "headings": '"Reference\nDesignator","Part\nValue",Package\n"R1,R2",10k,R_0402\nU2,24C64,SOIC-8\nR9,DNP,\n',
+    "rows in one cell": 'Comment,Designator,Package\n"10k,""R1,R2"",R_0402"\n"24C64,U2,SOIC-8"\n"DNP,R9,R_0402"\n',
+    "location": "Location,MPN,Package,Is Fitted\nR1 R2,10k,R_0402,yes\nU2,24C64,SOIC-8,yes\nR9,1k,R_0402,no\n",
+    "even": '#,Board Reference,Value,Package,,\n1,"R1,R2",10k,R_0402,,a note\n2,U2,24C64,SOIC-8,,\n3,R9,DNP,,,\n',
+    "labels": (
         "Component,References,Value,Package\nResistor:,R1 R2,10k,R_0402\n2,U2,24C64,SOIC-8\n3,R9,DNP,R_0402\n"
-        ",,,\nComponent Count:,102,,\nBoM Date:,1/13/2020,,\nBuilt by a friend,,,\n",
-        '品名,定数,パッケージ,回路No\n抵抗,10k,R_0402,"R1,R2"\nIC,24C64,SOIC-8,U2\n抵抗,DNP,R_0402,R9\n',
+        ",,,\nComponent Count:,102,,\nBoM Date:,1/13/2020,,\nBuilt by a friend,,,\n"
+    ),
+    "japanese": '品名,定数,パッケージ,回路No\n抵抗,10k,R_0402,"R1,R2"\nIC,24C64,SOIC-8,U2\n抵抗,DNP,R_0402,R9\n',
+    "german, a plan": (
         "Nr;Benennung;Bauform;Position im Plan;Menge\n1;10k;R_0402;R1, R2;2\n2;24C64;SOIC-8;U2;1\n3;DNP;R_0402;R9;1\n"
-        "4;Leiterplatte;;;1\n",
+        "4;Leiterplatte;;;1\n"
+    ),
+    "english": (
         'Nr,Circuit numbers,Model,Package\n1,"R1,R2",10k,R_0402\n2,U2,24C64,SOIC-8\n3,R9,DNP,R_0402\n4,--,Screw,M3\n'
-        "5,n/a,Screw,M4\n",
+        "5,n/a,Screw,M4\n"
+    ),
+    "kicad xml": (
         '<?xml version="1.0"?><export><components>'
         '<comp ref="R1"><value>10k</value><footprint>R:R_0402</footprint></comp>'
         '<comp ref="R2"><value>10k</value><footprint>R:R_0402</footprint></comp>'
         '<comp ref="U2"><value>24C64</value><footprint>SOIC-8</footprint><property name="Sheet" value="a"/></comp>'
-        '<comp ref="R9"><value>1k</value><property name="dnp"/></comp></components></export>',
+        '<comp ref="R9"><value>1k</value><property name="dnp"/></comp></components></export>'
+    ),
+    "a note behind a row in quotes": (
         '"Reference","Value","Package"\n"R1,R2","10k","R_0402"\n"U2","24C64","SOIC-8","was 24C32, before"\n'
-        '"R9","1k","R_0402","DNP"\n',
+        '"R9","1k","R_0402","DNP"\n'
+    ),
+    "easyeda, an ic without a value": (
         "Comment,Designator,Footprint,Value,Manufacturer Part\n,R1 R2,R_0402,10k,RC0402\n24C64,U2,SOIC-8,,\n"
-        "DNP,R9,R_0402,,\n",
-    ],
-    ids=[
-        "jlc",
-        "kicad",
-        "eagle",
-        "text",
-        "two tables",
-        "line breaks",
-        "in any column",
-        "two languages",
-        "chinese",
-        "notes without a name",
-        "orcad",
-        "german",
-        "names of two lines",
-        "rows in one cell",
-        "location",
-        "notes in an even table",
-        "labels",
-        "japanese",
-        "german, a plan",
-        "english",
-        "kicad xml",
-        "a note behind a row in quotes",
-        "easyeda, an ic without a value",
-    ],
-)
-def test_a_bom_names_values_packages_and_what_is_not_fitted(tmp_path: Path, text: str) -> None:
+        "DNP,R9,R_0402,,\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("text", BOMS.values(), ids=BOMS)
+def test_a_bom_names_values_packages_and_what_is_not_fitted(tmp_path, text):
     (tmp_path / "bom.csv").write_text(text)
     parts = read_bom(tmp_path / "bom.csv")
     fitted = {refdes: (part.value, part.package) for refdes, part in parts.items() if part.is_fitted}
@@ -134,7 +131,7 @@ def test_a_bom_names_values_packages_and_what_is_not_fitted(tmp_path: Path, text
 
 
 @pytest.mark.parametrize("name", ["Reference Designator", "Reference"])
-def test_a_person_says_which_column_of_a_bom_names_the_parts(tmp_path: Path, name: str) -> None:
+def test_a_person_says_which_column_of_a_bom_names_the_parts(tmp_path, name):
     of_makers = ("C3763533", "RC0402-1K") if name == "Reference" else ("", "")
     rows = "".join(f"{one},{value},A{value}\n" for one, value in zip(of_makers, ("R1 R2", "U2"), strict=True))
     (tmp_path / "b.csv").write_text(f"{name},Position,Value\n{rows}", encoding="utf-8")
@@ -146,24 +143,20 @@ def test_a_person_says_which_column_of_a_bom_names_the_parts(tmp_path: Path, nam
     assert [place.value for place in made.places] == ["AR1 R2", "AU2"]
 
 
-def test_a_bom_fills_what_a_placement_file_lacks_and_tells_where_they_differ(tmp_path: Path) -> None:
+def test_a_bom_fills_what_a_placement_file_lacks_and_tells_where_they_differ(tmp_path):
     (tmp_path / "bom.csv").write_text("Designator,Value,Footprint,DNP\nR1,10k,R_0402,\nR3,1k,R_0402,x\nR4,2k,R_0402,\n")
-    places = [
-        Placement("R1", 1, 2, 0, Side.TOP),
-        Placement("R2", 1, 2, 0, Side.TOP, package="own"),
-        Placement("R3", 1, 2, 0, Side.TOP),
-    ]
+    places = [Placement(name, 1, 2, 0, Side.TOP, package="own" if name == "R2" else "") for name in ("R1", "R2", "R3")]
     joined = join(places, read_bom(tmp_path / "bom.csv"))
     assert [(p.refdes, p.value, p.package) for p in joined.placements] == [("R1", "10k", "R_0402"), ("R2", "", "own")]
     assert (joined.not_fitted, joined.only_placed, joined.only_listed) == (("R3",), ("R2",), ("R4",))
 
 
-def joined_with(bom: str, *refdes: str) -> BomJoin:
+def joined_with(bom, *refdes):
     """Return parts at one place, with a BOM."""
     return join([Placement(one, 1, 2, 0, Side.TOP) for one in refdes], parse_bom(Path("x.csv"), bom.encode()))
 
 
-def test_a_name_with_a_slash_is_one_part_where_the_placement_file_has_it() -> None:
+def test_a_name_with_a_slash_is_one_part_where_the_placement_file_has_it():
     bom = "Designator,Value,DNP\nR1/R2,10k,yes\nC1/C2,1u,\n"
     one = joined_with(bom, "R1/R2", "C1/C2")
     assert [(place.refdes, place.value) for place in one.placements] == [("C1/C2", "1u")]
@@ -176,7 +169,7 @@ def test_a_name_with_a_slash_is_one_part_where_the_placement_file_has_it() -> No
 
 
 @pytest.mark.parametrize("boards", [("1", "2"), ("A1", "A2")])
-def test_a_bom_of_a_panel_names_the_parts_of_each_board(boards: tuple[str, str]) -> None:
+def test_a_bom_of_a_panel_names_the_parts_of_each_board(boards):
     one, two = boards
     bom = f'Designator,Value\n"{one}/R1, {two}/R1",10k\n"{one}/R2 {two}/R2",1k\n'
     read = joined_with(bom, *(f"{board}/{part}" for board in boards for part in ("R1", "R2")))
@@ -184,7 +177,7 @@ def test_a_bom_of_a_panel_names_the_parts_of_each_board(boards: tuple[str, str])
     assert (read.only_placed, read.only_listed) == ((), ())
 
 
-def test_a_bom_of_one_board_counts_on_each_board_of_a_panel() -> None:
+def test_a_bom_of_one_board_counts_on_each_board_of_a_panel():
     parts = [f"Board_{board}-{part}" for board in "01" for part in ("R1", "R2", "R9", "U_MAIN")]
     rows = "R1/R2,10k,0402,\nR9,1k,0402,yes\nR7,1k,0402,\nU_MAIN,ESP32,,\nBoard_1-R1,2k,0402,\n"
     read = joined_with(f"Designator,Value,Package,DNP\n{rows}", *parts)
@@ -198,7 +191,7 @@ def test_a_bom_of_one_board_counts_on_each_board_of_a_panel() -> None:
         )
 
 
-def test_a_bom_of_one_board_answers_for_each_board_of_a_panel() -> None:
+def test_a_bom_of_one_board_answers_for_each_board_of_a_panel():
     places = "Ref,Value,X(mm),Y(mm),Rot,Side\n" + "".join(
         f"B{board}-R1,1k,1,1,0,top\nB{board}-R2,2k,2,1,0,top\nB{board}-R3,NC,3,1,0,top\n" for board in "12"
     )
@@ -206,7 +199,7 @@ def test_a_bom_of_one_board_answers_for_each_board_of_a_panel() -> None:
     assert len(parse_file(Path("p.csv"), places.encode(), bom=bom).placements) == 6
 
 
-def test_words_that_are_no_designators_may_differ() -> None:
+def test_words_that_are_no_designators_may_differ():
     bom = parse_bom(Path("x.csv"), b"Designator,Value\nR1-R2,1k\nLabel 1,SN\nLabel 2,5 V\nWire,red\nWire,black\n")
     assert "R1" in bom
     bom = parse_bom(Path("x.csv"), b"Designator,Value,Comment,Package\nJ1,,the best,SMA\nJ1,,cheaper,SMA\n")
@@ -216,7 +209,7 @@ def test_words_that_are_no_designators_may_differ() -> None:
 
 
 @pytest.mark.parametrize(("row", "is_told"), [("Sum:,USB,", True), ("Plug:,USB,SMD", False)])
-def test_a_row_that_names_no_part_is_told(row: str, is_told: bool) -> None:
+def test_a_row_that_names_no_part_is_told(row, is_told):
     parts = parse_bom(Path("x.csv"), f"MPN,Designator,Package\nRC10K,R1,R_0402\n{row}\n".encode())
     assert (parts["R1"].value, "USB" in parts) == ("RC10K", not is_told)
     assert ["USB" in note for note in join((), parts).notes] == [True] * is_told
@@ -247,20 +240,16 @@ KICAD_BOMS = {
 
 
 @pytest.mark.parametrize("language", KICAD_BOMS)
-def test_a_bom_of_kicad_is_read_in_the_language_of_its_program(language: str) -> None:
+def test_a_bom_of_kicad_is_read_in_the_language_of_its_program(language):
     names = [f'"{name}"' for name in KICAD_BOMS[language].split(",")]
     rows = ('1;"R19,R17";"R_0805_2012Metric";2;"4.7k";;;', '2;"D1";"D_SOD-123";1;"1N4148";;;')
     bom = parse_bom(Path("b.csv"), "\n".join([f'"Id";{";".join(names)};"Supplier and ref";', *rows]).encode())
-    assert {refdes: (part.value, part.package) for refdes, part in bom.items()} == {
-        "R19": ("4.7k", "R_0805_2012Metric"),
-        "R17": ("4.7k", "R_0805_2012Metric"),
-        "D1": ("1N4148", "D_SOD-123"),
-    }
-    assert isinstance(bom, Bom)
+    found = {refdes: (part.value, part.package) for refdes, part in bom.items()}
+    assert found == {**dict.fromkeys(("R19", "R17"), ("4.7k", "R_0805_2012Metric")), "D1": ("1N4148", "D_SOD-123")}
     assert not bom.notes
 
 
-def test_a_word_for_a_value_is_taken_before_what_makers_call_a_part() -> None:
+def test_a_word_for_a_value_is_taken_before_what_makers_call_a_part():
     words = word_lists(vocabulary.__file__)
     others = words["instead_of_value"]
     for value in words["columns"]["value"]:
@@ -272,81 +261,54 @@ def test_a_word_for_a_value_is_taken_before_what_makers_call_a_part() -> None:
         assert (value, placed[0].value) == (value, "10k")
 
 
-def test_it_is_said_which_column_of_a_bom_is_what() -> None:
+def test_it_is_said_which_column_of_a_bom_is_what():
     bom = parse_bom(Path("b.csv"), b"Cantidad;Valor;Device;Package;Parts\n2;22pF;C-USC0805;C0805;C1, C2\n")
-    assert isinstance(bom, Bom)
     assert all(f"{field} is '{name}'" in bom.read_as for field, name in {"refdes": "Parts", "value": "Valor"}.items())
     assert bom.read_as.endswith("not read: Device")
 
 
-def test_words_between_designators_are_read_in_capitals() -> None:
-    bom = "Designator,Value\nR1 TO R3,10k\nC1 AND C2,1u\nC3 AND C4,2u\n"
-    assert [*parse_bom(Path("x.csv"), bom.encode())] == ["R1", "R2", "R3", "C1", "C2", "C3", "C4"]
+REFUSED = {
+    "empty": "",
+    "no designators": "Value,Footprint\n10k,R\n",
+    "no parts": "Designator,Value\n",
+    "twice": "Designator,Value\nR1,1k\nR1,2k\n",
+    "numbers of makers": "Part #,Description,Qty\n455-1568-1-ND,CONN,6\n160-1647-1-ND,LED BLUE,5\n",
+    "a list in quotes that is not one cell": '"Value","Designator","Footprint"\n"10k","R1","R2","R_0402"\n',
+    "no quotes": "Value,Designator,Footprint\n10k,R1,R2,R_0402\n",
+    "no quotes, and nothing at the end": "Designator,Value,DNP\nR1,R2,10k,x\n",
+    "no quotes, and no name at the end": "Designator,Value,LCSC\nR1-R3,R7,10k,\nC1,1u,\n",
+    "a mark that moved": "Designator,Value,,\nR1,R7,10k,\nC1,1u,,\n",
+    "xml": "<export><components></components></export>",
+    "a date": "Designator,Value\nR1,1k\n10-Mar,2k\n",
+    "a german date": "Designator,Value\nR1,1k\n10. Mrz,2k\n",
+    "struck": "Designator,Value\nR1,1k\n~~R2~~,2k\n",
+    "unclear": "Designator,Value,DNP\nR1,1k,perhaps\n",
+    "a word behind designators": 'Designator,Value\n"R1, R2 DNP",10k\n',
+    "words in brackets": 'Designator,Value\n"R1,R2 (do not populate)",10k\n',
+    "a heading": "Item,Designator,Value\n1,R1,1k\nDo not populate:,,\n2,R9,2k\n",
+}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "Value,Footprint\n10k,R\n",
-        "Designator,Value\n",
-        "Designator,Value\nR1,1k\nR1,2k\n",
-        "Part #,Description,Qty\n455-1568-1-ND,CONN,6\n160-1647-1-ND,LED BLUE,5\n",
-        '"Value","Designator","Footprint"\n"10k","R1","R2","R_0402"\n',
-        "Value,Designator,Footprint\n10k,R1,R2,R_0402\n",  # R2 would be a package, and R2 itself unknown
-        "Designator,Value,DNP\nR1,R2,10k,x\n",  # the mark of parts that are not fitted would be lost
-        "Designator,Value,LCSC\nR1-R3,R7,10k,\nC1,1u,\n",
-        "Designator,Value,,\nR1,R7,10k,\nC1,1u,,\n",
-        "<export><components></components></export>",
-        "Designator,Value\nR1,1k\n10-Mar,2k\n",
-        "Designator,Value\nR1,1k\n10. Mrz,2k\n",
-        "Designator,Value\nR1,1k\n~~R2~~,2k\n",
-        "Designator,Value,DNP\nR1,1k,perhaps\n",
-        "Item,Designator,Value\n1,R1,1k\nDo not populate:,,\n2,R9,2k\n",
-    ],
-    ids=[
-        "empty",
-        "no designators",
-        "no parts",
-        "twice",
-        "numbers of makers",
-        "a list in quotes that is not one cell",
-        "no quotes",
-        "no quotes, and nothing at the end",
-        "no quotes, and no name at the end",
-        "a mark that moved",
-        "xml",
-        "a date",
-        "a german date",
-        "struck",
-        "unclear",
-        "a heading",
-    ],
-)
-def test_a_bom_that_cannot_be_used_is_refused_by_its_name(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
+def test_a_bom_that_cannot_be_used_is_refused_by_its_name(tmp_path, text):
     (tmp_path / "bom.csv").write_text(text)
     with pytest.raises(ConfigError, match=r"bom\.csv"):
         read_bom(tmp_path / "bom.csv")
 
 
 @pytest.mark.parametrize(("listed", "is_fitted"), [("R1,", False), ("R1", True)])
-def test_designators_that_go_on_in_the_next_row_are_of_its_part(listed: str, is_fitted: bool) -> None:
+def test_designators_that_go_on_in_the_next_row_are_of_its_part(listed, is_fitted):
     parts = parse_bom(Path("x.bom"), f"Item\tReference\tPart\n1\t{listed}\tDNP\n\tR2\t\n".encode())
     assert parts["R2"].is_fitted is is_fitted
 
 
-def test_a_column_config_leaves_a_part_out_by_words_alone(tmp_path: Path) -> None:
+def test_a_column_config_leaves_a_part_out_by_words_alone(tmp_path):
     path = tmp_path / "bom.csv"
     path.write_text('Designator,Value,Config\nR1,1k,1\nR2,1k,x\nR3,1k,DNF\nR4,1k,"DNF,lab"\n', encoding="utf-8")
-    assert {name: part.is_fitted for name, part in read_bom(path).items()} == {
-        "R1": True,
-        "R2": True,
-        "R3": False,
-        "R4": False,
-    }
+    assert [part.is_fitted for part in read_bom(path).values()] == [True, True, False, False]
 
 
-def test_a_long_bom_costs_little_more_than_to_divide_its_lines(tmp_path: Path) -> None:
+def test_a_long_bom_costs_little_more_than_to_divide_its_lines(tmp_path):
     path = tmp_path / "bom.csv"
     path.write_text("Designator,Value\n" + "".join(f"R{n},10k\n" for n in range(500)), encoding="utf-8")
     costs = []
@@ -358,45 +320,29 @@ def test_a_long_bom_costs_little_more_than_to_divide_its_lines(tmp_path: Path) -
     assert costs[1] < 300 * costs[0]
 
 
-@pytest.mark.parametrize("cell", ["R1, R2 DNP", "R1,R2 (do not populate)"])
-def test_designators_with_a_word_for_parts_that_are_not_fitted_are_refused(cell: str) -> None:
-    with pytest.raises(ConfigError, match="its own line, with a column DNP"):
-        parse_bom(Path("x.csv"), f'Designator,Value\n"{cell}",10k\n'.encode())
+NOTES = ["omit", "entfällt", "n.m.", "non montato", "空贴", "不焊接", "不贴片", "not stuffed"]
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        "0,R9,1k,",
-        "1,R9,1k,omit",
-        "1,R9,1k,entfällt",
-        "1,R9,1k,n.m.",
-        "1,R9,1k,non montato",
-        "1,R9,1k,空贴",
-        "1,R9,1k,不焊接",
-        "1,R9,1k,不贴片",
-        "1,R9,1k,not stuffed",
-    ],
-)
-def test_a_quantity_or_a_word_of_any_language_leaves_a_part_out(row: str) -> None:
-    read = parse_bom(Path("b.csv"), f"Qty,Designator,Value,Note\n1,R1,1k,not used twice\n{row}\n".encode())
+@pytest.mark.parametrize("note", NOTES)
+def test_a_word_of_any_language_leaves_a_part_out(note):
+    read = parse_bom(Path("b.csv"), f"Designator,Value,Note\nR1,1k,not used twice\nR9,1k,{note}\n".encode())
     assert {name: part.is_fitted for name, part in read.items()} == {"R1": True, "R9": False}
 
 
-@pytest.mark.parametrize("column", ["Stk.", "Pcs", "Menge", "Count"])
-def test_a_quantity_of_0_has_many_names(column: str) -> None:
+@pytest.mark.parametrize("column", ["Qty", "Stk.", "Pcs", "Menge", "Count"])
+def test_a_quantity_of_0_has_many_names(column):
     read = parse_bom(Path("b.csv"), f"{column},Designator,Value\n1,R1,1k\n0,R9,1k\n".encode())
     assert [part.is_fitted for part in read.values()] == [True, False]
 
 
-def test_legends_totals_and_names_like_dates_are_read() -> None:
+def test_legends_totals_and_names_like_dates_are_read():
     text = "DNP = do not populate,,\nParts marked DNP are not fitted,,\n"
     text += "Total: 5,5,\nTotal 5 parts,,\nVersion: 1.0,,\nDate: 2024-01-31,,\n\u5408\u8ba1\uff1a5,,\n"
     text += "Con-12,1k,\nMARK-01,1k,\nUNIT1-T2,1k,\n* DNP = do not populate,,\n,,J. Smith\n"
     assert [*parse_bom(Path("b.csv"), f"Designator,Value,DNP\n{text}".encode())] == ["Con-12", "MARK-01", "UNIT1-T2"]
 
 
-def test_short_lines_that_name_no_part_as_others_do_are_passed_over_and_told() -> None:
+def test_short_lines_that_name_no_part_as_others_do_are_passed_over_and_told():
     rows = "Qty,Designator,Value,Package\n1,R1,1k,0402\n2,LED_A LED_B,red,0603\n,Rev: B2,,\n,Date,12.03.2024,\n"
     rows += ",2024-01-31,,\n,Prepared by,J. Smith,\n,Page 1 of P2,,\n,R7,,\n,ANT,DNP,\n,Board,PCB1,\n,,,3\n"
     bom = parse_bom(Path("b.csv"), rows.encode())
@@ -407,7 +353,7 @@ def test_short_lines_that_name_no_part_as_others_do_are_passed_over_and_told() -
     assert "3 more" in note
 
 
-def test_a_short_line_counts_if_it_names_a_part() -> None:
+def test_a_short_line_counts_if_it_names_a_part():
     rows = "1,R1,1k,0402\n1,C1,1u,0402\n,U_MAIN,ESP32,\n,Rev: B2,,\n,Total,5,\n"
     read = joined_with(f"Qty,Designator,Value,Package\n{rows}", "R1", "C1", "U_MAIN", "B2")
     assert [place.value for place in read.placements] == ["1k", "1u", "ESP32", ""]
@@ -421,15 +367,16 @@ def test_a_short_line_counts_if_it_names_a_part() -> None:
         ("R1,1k\nR1,2k\nR1,3k\nR2 R3,1k\nR3,4k", ["2, 3, 4", "'R3'"]),
         ("10-Mar,1k\nR1,2k\n11-Mar,1k", ["10-Mar", "line 4"]),
         ("R1 DNP,1k\nR2,2k\nR3 DNP,1k", ["R1 DNP", "line 4"]),
+        ("R1,1k,perhaps\nR2,1k,x\nR3,1k,later", ["csv:2: 'perhaps'", "4"]),
     ],
 )
-def test_all_lines_of_a_bom_with_one_fault_are_told_at_once(rows: str, told: list[str]) -> None:
+def test_all_lines_of_a_bom_with_one_fault_are_told_at_once(rows, told):
     with pytest.raises(ConfigError, match=".*".join(told)):
-        parse_bom(Path("b.csv"), f"Designator,Value\n{rows}\n".encode())
+        parse_bom(Path("b.csv"), f"Designator,Value,DNP\n{rows}\n".encode())
 
 
 @pytest.mark.parametrize("value", ["NC", "N.C.", "n.c.", "NP", "NA(10k)", "10k/NC", "10k(NC)", "NC 10k"])
-def test_a_value_that_may_leave_a_part_out_is_asked_about_among_values(value: str) -> None:
+def test_a_value_that_may_leave_a_part_out_is_asked_about_among_values(value):
     bom = f"Designator,Value,DNP\nR1,1k,\nR2,2k,\nR3,{value},"
     with pytest.raises(ConfigError, match=r"^b\.csv:4: .*column DNP"):
         parse_bom(Path("b.csv"), bom.encode())
@@ -444,7 +391,7 @@ def test_a_value_that_may_leave_a_part_out_is_asked_about_among_values(value: st
     ("word", "said"), [("N.C.", "N.C."), ("n.c.", "N.C."), ("NC/10k", "NC/*"), ("NC (10k)", "NC*")]
 )
 @pytest.mark.parametrize("key", ["fitted", "not_fitted"])
-def test_a_person_answers_once_for_all_files_what_a_word_says(word: str, said: str, key: str) -> None:
+def test_a_person_answers_once_for_all_files_what_a_word_says(word, said, key):
     form = Answers.model_validate({key: [said]})
     rows = [f"R1,1k,1,1,0,top\nR2,2k,1,2,0,top\nR5,5k,2,2,0,top\nR3,{word},1,3,0,top\n", "R4,NP,1,4,0,top\n"]
     places = f"Ref,Value,X(mm),Y(mm),Rot,Side\n{rows[0]}".encode()
@@ -476,12 +423,10 @@ PLACES = "Ref,Value,X(mm),Y(mm),Rot,Side,DNP\nR1,1k,1,1,0,top,\nR2,2k,1,1,0,top,
         ("1k", "x", "R3,1k,", ["R3"]),
     ],
 )
-def test_each_of_two_files_may_say_what_the_other_leaves_open(
-    value: str, dnp: str, row: str, not_fitted: list[str] | None
-) -> None:
+def test_each_of_two_files_may_say_what_the_other_leaves_open(value, dnp, row, not_fitted):
     bom = parse_bom(Path("b.csv"), f"Designator,Value,DNP\nR1,1k,\nR2,2k,\n{row}".encode(), asks=False)
 
-    def fitted() -> BomJoin:
+    def fitted():
         file = parse_file(Path("p.csv"), PLACES.format(value, dnp).encode(), bom=bom)
         return join(file.placements, bom, said=file.said, not_placed=file.not_placed)
 
@@ -494,18 +439,13 @@ def test_each_of_two_files_may_say_what_the_other_leaves_open(
     assert any("R3" in note for note in joined.notes) == (dnp == "x" and row == "R3,1k,"), "the two disagree"
 
 
-def test_nc_is_a_value_of_a_switch_and_a_name_of_a_net() -> None:
+def test_nc_is_a_value_of_a_switch_and_a_name_of_a_net():
     bom = "Designator,Value\nR1,1k\nSW1,NC\nJ1,NC\nTP1,NC\nU1,NC7SZ04\nC1,10uF NP\nC2,1n NP0\nC3,NP0\nR2,10 nA\n"
     assert len(parse_bom(Path("b.csv"), bom.encode())) == 9
     assert len(parse_bom(Path("b.csv"), b"Designator,Value\nR1,NA\nR2,NA\nU1,NE555\n")) == 3
 
 
-def test_a_value_may_tell_a_load() -> None:
+def test_a_value_may_tell_a_load():
     raw = b"Reference,Value\nR1,LDO no-load 1uA\nR2,No load switch\nR3,1k NO LOAD\nR4,1k (no load)\n"
     read = parse_bom(Path("b.csv"), raw)
     assert [part.is_fitted for part in read.values()] == [True, True, False, False]
-
-
-def test_all_rows_that_do_not_say_whether_their_part_is_there_are_told_at_once() -> None:
-    with pytest.raises(ConfigError, match=r"b.csv:2: 'perhaps'.* 4"):
-        parse_bom(Path("b.csv"), b"Designator,Value,DNP\nR1,1k,perhaps\nR2,1k,x\nR3,1k,later\n")

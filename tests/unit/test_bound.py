@@ -43,21 +43,14 @@ def gpu(executors=1, capacity=1000):
 
 def on(executors, capacity=1000):
     """A pool of each device, shared by its executors."""
-    return Plan(
-        tuple(PoolSpec(device, device, capacity, 4) for device in executors),
-        tuple(
-            ExecutorSpec(f"{device}{i}", device, device) for device, number in executors.items() for i in range(number)
-        ),
-    )
-
-
-def table(plan, rules, default, **others):
-    devices = {pool.device for pool in plan.pools}
-    return CostTable({(d, e): others.get(e, others.get(d, default)) for d in devices for e in rules.experts})
+    pools = tuple(PoolSpec(device, device, capacity, 4) for device in executors)
+    sharers = [(device, i) for device, number in executors.items() for i in range(number)]
+    return Plan(pools, tuple(ExecutorSpec(f"{device}{i}", device, device) for device, i in sharers))
 
 
 def work_out(workload, plan, default, *, resident="", cached="", scaling=None, says=None, **others):
-    costs = table(plan, workload.board, default, **others)
+    keys = [(pool.device, expert) for pool in plan.pools for expert in workload.board.experts]
+    costs = CostTable({(d, e): others.get(e, others.get(d, default)) for d, e in keys})
     return bound(workload, Says(says), costs, plan, scaling or {}, resident, cached)
 
 
@@ -175,17 +168,13 @@ def test_two_devices_share_as_suits_both_and_a_cost_that_is_not_known_is_named()
         bound(images(ABC, (0, "A")), Says(), CostTable({}), gpu(), {}, "", "")
 
 
-def by_search(work_s):
-    """The dual of two machines on a fine grid."""
-    grid = np.linspace(0, 1, 2001)
-    return max(float(np.minimum(w * work_s[0], (1 - w) * work_s[1]).sum()) for w in grid)
-
-
 def test_machines_share_exactly_or_at_most_as_a_split_takes_and_not_far_below():
     dice = random.Random(1)
     for _ in range(50):
         work_s = np.array([[dice.choice([0, dice.random()]) for _ in range(8)] for _ in range(2)])
-        exact, searched = least_share(work_s), by_search(work_s)
+        # The dual of two machines on a fine grid.
+        searched = max(np.minimum(w * work_s[0], (1 - w) * work_s[1]).sum() for w in np.linspace(0, 1, 2001))
+        exact = least_share(work_s)
         assert searched - 1e-9 <= exact <= searched * 1.01 + 1e-9
     # Three machines alike share evenly; three that have each a job of their own take the longest.
     assert least_share(np.full((3, 9), 2.0)) == pytest.approx(6.0)

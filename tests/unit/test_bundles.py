@@ -46,17 +46,9 @@ def test_a_bundle_that_cannot_work_is_refused(base, changes, policy, helpers):
 
 def test_an_expert_that_came_on_demand_runs_before_another_takes_its_place():
     """Both images are old, and the least slack is always that of the expert that is absent."""
-    line = line_of(
-        board({"A": 1, "B": 1}),
-        14,
-        strategy="emoe",
-        max_wait_s=2.0,
-        costs=dict.fromkeys("ab", cost(load_s=1.5, base_s=0.1)),
-    )
-    line.arrive(0.0, "A")
-    line.arrive(0.1, "B")
-    line.run()
-    assert log_of(line) == [
+    costs = dict.fromkeys("ab", cost(load_s=1.5, base_s=0.1))
+    line = line_of(board({"A": 1, "B": 1}), 14, strategy="emoe", max_wait_s=2.0, costs=costs)
+    assert log_of(line, (0.0, "A"), (0.1, "B")) == [
         (0.0, "cpu0 load a"),
         (1.5, "cpu0 evict a"),
         (1.5, "cpu0 load b"),
@@ -65,15 +57,6 @@ def test_an_expert_that_came_on_demand_runs_before_another_takes_its_place():
         (3.2, "cpu0 load a"),
         (4.7, "cpu0 run a x1"),
     ]
-
-
-def without_needs(monkeypatch, policy, base, **changes):
-    """A line of one executor whose strategy would be refused; its pool holds one expert, at first a."""
-    with pytest.raises(ConfigError):
-        replace(base, **changes)
-    monkeypatch.setattr(policy, "needs", frozenset())
-    strategy = replace(base, **changes)
-    return line_of(board({"A": 3, "B": 2}), 14, strategy=strategy)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +70,10 @@ def without_needs(monkeypatch, policy, base, **changes):
     ids=["next-use behind a head", "ready and no loads"],
 )
 def test_policies_that_wait_for_each_other_go_on_by_the_last_resort(monkeypatch, policy, base, changes):
-    line = without_needs(monkeypatch, policy, base, **changes)
+    with pytest.raises(ConfigError):
+        replace(base, **changes)
+    monkeypatch.setattr(policy, "needs", frozenset())
+    line = line_of(board({"A": 3, "B": 2}), 14, strategy=replace(base, **changes))
     assert log_of(line, (10.0, "ABA"), after=10.0) == [
         (10.0, "cpu0 run a x1"),
         (10.3, "cpu0 run a x1"),
@@ -162,9 +148,8 @@ ANY_IMAGES = st.lists(
     max_size=25,
 )
 """By image: how long after the image before it comes, its component and serial, and when it is due."""
-ANY_PLAN = st.sampled_from(
-    [pools_of(1, 14, 4), pools_of(1, 24, 4), pools_of(2, 14, 4), pools_of(2, 30, 4), TWO_DEVICES]
-)
+ANY_PLAN = st.sampled_from([*(pools_of(*sizes, 4) for sizes in ((1, 14), (1, 24), (2, 14), (2, 30))), TWO_DEVICES])
+ANY_WAIT, ANY_LOAD = st.sampled_from([2.0, 8.0, 600.0]), st.sampled_from([0.1, 1.0, 3.0])
 
 
 def answer_all(strategy, images, plan, max_wait_s, load_s):
@@ -181,7 +166,7 @@ def answer_all(strategy, images, plan, max_wait_s, load_s):
     assert [result.error for result in line.results.values()] == [None] * len(images)
 
 
-@given(ANY_BUNDLE, ANY_IMAGES, ANY_PLAN, st.sampled_from([2.0, 8.0, 600.0]), st.sampled_from([0.1, 1.0, 3.0]))
+@given(ANY_BUNDLE, ANY_IMAGES, ANY_PLAN, ANY_WAIT, ANY_LOAD)
 @settings(max_examples=30 * THOROUGH, deadline=None)
 def test_no_bundle_that_is_accepted_stands_still_whatever_is_due(names, images, plan, max_wait_s, load_s):
     try:
@@ -191,7 +176,7 @@ def test_no_bundle_that_is_accepted_stands_still_whatever_is_due(names, images, 
     answer_all(strategy, images, plan, max_wait_s, load_s)
 
 
-@given(ANY_BUNDLE, ANY_IMAGES, ANY_PLAN, st.sampled_from([2.0, 8.0, 600.0]), st.sampled_from([0.1, 1.0, 3.0]))
+@given(ANY_BUNDLE, ANY_IMAGES, ANY_PLAN, ANY_WAIT, ANY_LOAD)
 @settings(max_examples=20 * THOROUGH, deadline=None)
 def test_nor_does_one_whose_policies_do_not_state_their_needs(names, images, plan, max_wait_s, load_s):
     """As with policies of a user's own. One backlog is made all the same where a policy cannot be made without."""

@@ -118,19 +118,18 @@ def test_a_threshold_that_too_few_pictures_prove_is_told_and_written_only_if_ask
     origin = outcome.entry(StatedScores(), StatedScores(), "2026-11-22").origin
     assert (origin.proven, origin.threshold) == (False, None)
     assert (origin.escapes.events, origin.escapes.trials, origin.escapes.at_most) == (0, 10, 0.2588656)
-    assert all(word in unreached(outcome) for word in ("0 of 10", "25.89%", "299")), unreached(outcome)
+    assert all(word in unreached(outcome) for word in ("0 of 10", "25.89%", "299"))
     asked = calibrate(answers, wanted, unproven=True)
     assert asked.scores(StatedScores()).min_scores == {"ok": asked.written.point.threshold}
     assert unreached(asked), "it is still not proven"
 
 
+THREE = st.sampled_from(["ok", "fine", "bad"])
+
+
 @settings(max_examples=200)
 @given(
-    st.lists(
-        st.tuples(st.sampled_from(["ok", "fine", "bad"]), st.sampled_from(["ok", "fine", "bad"]), st.floats(0, 1)),
-        min_size=1,
-        max_size=60,
-    ),
+    st.lists(st.tuples(THREE, THREE, st.floats(0, 1)), min_size=1, max_size=60),
     st.lists(st.floats(0, 1), min_size=2, max_size=6),
     st.sampled_from(Goal),
 )
@@ -153,35 +152,26 @@ def test_a_higher_wanted_rate_never_gives_a_lower_bound(pictures, rates, goal):
 def test_the_rate_holds_for_an_expert_as_a_whole_and_not_for_each_label_alone():
     """Each of two labels could let 30 of 3,000 pass; together they may let no more pass."""
     chance = np.random.default_rng(3)
-    answers = [LabelledFinding("ok", Finding("body", "fp32", "ok", float(s))) for s in chance.uniform(0.9, 1.0, 300)]
-    answers += [LabelledFinding("bad", Finding("body", "fp32", "bad", 0.9))] * 2900
-    answers += [
-        LabelledFinding("bad", Finding("body", "fp32", label, float(s)))
-        for label in ("ok", "fine")
-        for s in chance.uniform(0.5, 1.0, 50)
-    ]
-    expert = replace(CLASSIFIER, labels=("ok", "fine", "bad"))
-    outcome = calibrate(ExpertAnswers(expert, False, tuple(answers), {}), WantedRate(Goal.ESCAPES, 0.01))
+    pictures = [("ok", "ok", float(score)) for score in chance.uniform(0.9, 1.0, 300)] + [("bad", "bad", 0.9)] * 2900
+    for label in ("ok", "fine"):
+        pictures += [("bad", label, float(score)) for score in chance.uniform(0.5, 1.0, 50)]
+    answers = replace(classified(*pictures), expert=replace(CLASSIFIER, labels=("ok", "fine", "bad")))
+    outcome = calibrate(answers, WantedRate(Goal.ESCAPES, 0.01))
     least = outcome.scores(StatedScores()).min_scores
     assert set(least) == {"ok", "fine"}
     passed = sum(
-        a.truth == "bad" and honest(a.finding.score, outcome.temperature) >= least.get(a.finding.label, 2)
-        for a in answers
+        truth == "bad" and honest(score, outcome.temperature) >= least.get(label, 2) for truth, label, score in pictures
     )
     assert passed == outcome.written.point.escapes.events
     assert Rate(passed, 3000).upper() <= 0.01
 
 
+TWO = st.sampled_from(["ok", "bad"])
+
+
 @settings(max_examples=100)
 @given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["ok", "bad"]), st.sampled_from(["ok", "bad"]), st.sampled_from([0.0, 0.3, 0.9, 1.0])
-        ),
-        min_size=1,
-        max_size=20,
-    ),
-    st.sampled_from(Goal),
+    st.lists(st.tuples(TWO, TWO, st.sampled_from([0.0, 0.3, 0.9, 1.0])), min_size=1, max_size=20), st.sampled_from(Goal)
 )
 def test_at_each_threshold_the_rules_pass_and_call_what_the_curve_says(pictures, goal):
     curve = curve_of(classified(*pictures), 1.0, goal)
@@ -235,14 +225,6 @@ def test_boxes_that_no_picture_shows_count_and_where_none_is_bad_nothing_seen_is
     assert outcome.written.point.false_calls == Rate(0, 30)
 
 
-def test_a_detectors_threshold_holds_on_the_line_what_the_pictures_show():
-    answers = detected(*[("none", 0.1)] * 40, *[("none", 0.6)] * 2, *[("hole", 0.8)] * 40, ("hole", 0.3))
-    # The hole at 0.3 escapes and all good parts pass, or the other way round.
-    for goal, rate, passed in ((Goal.FALSE_CALLS, 0.1, (1, 42)), (Goal.ESCAPES, 0.0, (0, 40))):
-        outcome = calibrate(answers, WantedRate(goal, rate), unproven=True)
-        assert _passed(answers, outcome.scores(StatedScores())) == passed
-
-
 @pytest.mark.parametrize("kind", ["classifier", "detector"])
 def test_parts_that_cannot_be_compared_are_called_at_every_threshold(kind):
     if kind == "detector":
@@ -271,17 +253,14 @@ components: {R1: {inspect: seen}}
 """
 
 
-def _passed(answers, scores):
+def passing(answers, scores):
     """Return how many bad and how many good pictures a board with these scores lets pass."""
     entry = CalibratedExpert(**dict(scores))
     over = calibration_text.text(Path("b.yaml"), BoardCalibration(board="b", experts={"seen": entry}))
     board = rules.of_bytes(Path("b.yaml"), SEEN, over.encode())
     root, expert = board.components["R1"].root, board.experts["seen"]
-    passed = [
-        answer.truth
-        for answer in answers.answers
-        if board.router.next(root, adjusted(answer.finding, expert)).verdict == "OK"
-    ]
+    verdicts = [board.router.next(root, adjusted(answer.finding, expert)).verdict for answer in answers.answers]
+    passed = [answer.truth for answer, verdict in zip(answers.answers, verdicts, strict=True) if verdict == "OK"]
     return passed.count("hole"), passed.count("none")
 
 
@@ -294,7 +273,7 @@ def test_a_line_lets_pass_what_the_chosen_point_says(pairs, rate):
     for goal in Goal:
         outcome = calibrate(answers, WantedRate(goal, rate), unproven=True)
         if (choice := outcome.written) is not None:
-            bad, good = _passed(answers, outcome.scores(StatedScores()))
+            bad, good = passing(answers, outcome.scores(StatedScores()))
             if choice.point.escapes:
                 assert bad == choice.point.escapes.events
             if choice.point.false_calls:
@@ -313,45 +292,27 @@ def test_an_expert_without_a_threshold_says_why_and_keeps_the_scale_of_what_the_
     before = StatedScores(temperature=2, min_scores={"ok": 0.8, "none": 0.3}, ignore_under={"hole": 0.6})
     few = calibrate(classified(("ok", "ok", 0.9)), WantedRate(Goal.ESCAPES, 0.1))
     assert (few.choice, few.temperature) == (None, 1.0)
-    scores = few.scores(before)
-    assert scores.min_scores == {
-        label: pytest.approx(honest(s, 0.5), abs=2e-7) for label, s in before.min_scores.items()
-    }
-    assert scores.ignore_under == {"hole": pytest.approx(honest(0.6, 0.5), abs=2e-7)}
+    scores, kept = few.scores(before), {label: honest(score, 0.5) for label, score in before.min_scores.items()}
+    assert scores.min_scores == pytest.approx(kept, abs=2e-7)
+    assert scores.ignore_under == pytest.approx({"hole": honest(0.6, 0.5)}, abs=2e-7)
     assert honest(0.3, 0.5) <= scores.min_scores["none"]
     assert scores.ignore_under["hole"] <= honest(0.6, 0.5)
     same = StatedScores(min_scores={"ok": 0.93})
     assert few.scores(same) == same
     found = calibrate(detected(*[("none", 0.6)] * 3, *[("hole", 0.8)] * 3), WantedRate(Goal.FALSE_CALLS, 0.7))
     threshold = found.written.point.threshold
-    assert found.scores(StatedScores(min_scores={"none": 0.9}, ignore_under={"hole": 0.2})) == StatedScores(
-        min_scores={"none": round(1 - threshold, 7)}, ignore_under={"hole": threshold}
-    )
+    wanted = StatedScores(min_scores={"none": round(1 - threshold, 7)}, ignore_under={"hole": threshold})
+    assert found.scores(StatedScores(min_scores={"none": 0.9}, ignore_under={"hole": 0.2})) == wanted
 
 
 FILE = """\
-# The line of hall 7.
 board: hall7
-
 experts:
-  # looks at bodies
-  body: {kind: k, labels: [ok, bad], input: 64, min_score: 0.5,
-         then: {ok: OK, bad: NG}}   # two lines
-  seen:
-    kind: k
-    labels: [hole]
-    input: 64     # pixels
-    reject: [hole]
-    then:
-      none: OK    # a part without a hole
-
-  # the last
-  other: {kind: k, labels: [ok, 'no'], input: 64, then: {ok: OK, 'no': NG}}
-
+  body: {kind: k, labels: [ok, bad], input: 64, then: {ok: OK, bad: NG}}
+  seen: {kind: k, labels: [hole], input: 64, reject: [hole], then: {none: OK}}
 components:
-  U1: {inspect: body}   # first
+  U1: {inspect: body}
   U2: {inspect: seen}
-  U3: {inspect: other}
 """
 
 
@@ -360,38 +321,30 @@ def test_pictures_lie_in_folders_of_experts_and_labels_or_stand_in_a_table(tmp_p
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "body/ok/notes.txt").touch()
-    board = rules_from(FILE)
-    pictures = labelled.find(tmp_path, board.experts)
-    assert [(picture.name, picture.expert, picture.label) for picture in pictures] == [
-        ("body/ok/2.png", "body", "ok"),
-        ("body/ok/10.png", "body", "ok"),
-        ("seen/none/1.png", "seen", "none"),
-    ]
-    (tmp_path / "body" / "okay").mkdir()
-    (tmp_path / "body/okay/1.png").touch()
+    experts = rules_from(FILE).experts
+    found = [(picture.name, picture.expert, picture.label) for picture in labelled.find(tmp_path, experts)]
+    bodies = [(f"body/ok/{number}.png", "body", "ok") for number in (2, 10)]
+    assert found == [*bodies, ("seen/none/1.png", "seen", "none")]
+    picture(tmp_path / "body/okay/1.png", 1)
     with pytest.raises(ConfigError, match=r"body/okay: 'okay'.*'body'.*'ok'"):
-        labelled.find(tmp_path, board.experts)
+        labelled.find(tmp_path, experts)
     table = tmp_path / "images.csv"
     for name in ("a.png", "good.png"):
         (tmp_path / name).touch()
     table.write_text("path;expert;label;reference\na.png;seen;hole;good.png\na.png;body;bad;\n")
-    experts = rules_from(FILE).experts
     first, second = labelled.find(tmp_path, experts)
     assert (first.expert, first.label, first.reference) == ("seen", "hole", tmp_path / "good.png")
     assert second.reference is None
-    for line, message in {
-        "b.png;seen;hole;": "images.csv:2: there is no file 'b.png'",
-        "../a.png;seen;hole;": "images.csv:2: '../a.png' is outside the folder of the table",
-        "b.png;seen;hole;\na.png;seen;hol;": (
-            "images.csv:2: there is no file 'b.png'; images.csv:3: 'hol' is not a label of 'seen'"
-        ),
-        "a.png;sen;hole;": "images.csv:2: 'sen' is not an expert; did you mean 'seen'",
-        "a.png;seen;hole;\na.png;seen;none;": "images.csv:3: 'a.png' is listed already in line 2",
+    for line, named in {
+        "b.png;seen;hole;": ":2: .*'b.png'",
+        "../a.png;seen;hole;": ":2: '../a.png'.* outside",
+        "b.png;seen;hole;\na.png;seen;hol;": ":2: .*'b.png'.*:3: 'hol'.*'seen'",
+        "a.png;sen;hole;": ":2: 'sen'.*'seen'",
+        "a.png;seen;hole;\na.png;seen;none;": ":3: 'a.png'.* 2",
     }.items():
         table.write_text(f"path;expert;label;reference\n{line}\n")
-        with pytest.raises(ConfigError) as caught:
+        with pytest.raises(ConfigError, match=f"^images.csv{named}"):
             labelled.find(table, experts)
-        assert str(caught.value).startswith(message)
 
 
 def test_a_picture_is_drawn_of_each_expert(tmp_path):

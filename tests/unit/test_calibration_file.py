@@ -19,6 +19,7 @@ from coe.errors import CoeError, RulesError
 from coe.helpers.allowed_text import Reading
 from coe.learn import calibration_text
 from coe.store.kinds import ExpertInput
+from coe.testing import rules_from
 from experts.findings import Cut, classified, detected
 
 BOARD = """\
@@ -68,29 +69,27 @@ def test_the_digest_is_of_both_files(board):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("known", "other", "named"),
     [
-        (("board: hall7", "board: hall8"), ("hall7.calibration.yaml:1:", "'hall8'")),
-        (("  seen:", "  sen:"), ("hall7.calibration.yaml:7:", "'sen'", "did you mean 'seen'")),
-        (("{ok: 0.9}", "{okay: 0.9}"), ("hall7.calibration.yaml:5:", "'okay' is not a label of 'body'")),
-        (("{hole: 0.4}", "{none: 0.4}"), ("hall7.calibration.yaml:7:", "'none' is not a label of 'seen'")),
-        (("{ok: 0.5, bad", "{ok: 0.7, bad"), ("hall7.calibration.yaml:3:", "states other scores of 'body'")),
-        (("    stated: {min_scores: {ok: 0.5, bad: 0.1}}\n", ""), ("hall7.calibration.yaml:3:", "'body'")),
-        (("temperature: 1.5", "temperature: 0"), ("hall7.calibration.yaml:4:", "temperature")),
-        (("temperature: 1.5", "temprature: 1.5"), ("hall7.calibration.yaml:4:", "did you mean 'temperature'")),
-        (("board: hall7\n", ""), ("hall7.calibration.yaml:1:", "'board' is missing")),
-        ((CALIBRATION, ""), ("hall7.calibration.yaml:1:", "empty")),
-        ((CALIBRATION, "thresholds"), ("hall7.calibration.yaml:1:", "board and experts")),
-        ((CALIBRATION, CALIBRATION[:-20]), ("hall7.calibration.yaml:",)),
-        ((CALIBRATION, "\0"), ("hall7.calibration.yaml:1:",)),
+        ("board: hall7", "board: hall8", "1: .*'hall8'"),
+        ("  seen:", "  sen:", "7: 'sen'.*'seen'"),
+        ("{ok: 0.9}", "{okay: 0.9}", "5: 'okay'.*'body'"),
+        ("{hole: 0.4}", "{none: 0.4}", "7: 'none'.*'seen'"),
+        ("{ok: 0.5, bad", "{ok: 0.7, bad", "3: .*'body'"),
+        ("    stated: {min_scores: {ok: 0.5, bad: 0.1}}\n", "", "3: .*'body'"),
+        ("temperature: 1.5", "temperature: 0", "4: .*temperature"),
+        ("temperature: 1.5", "temprature: 1.5", "4: .*'temperature'"),
+        ("board: hall7\n", "", "1: .*'board'"),
+        (CALIBRATION, "", "1: .*empty"),
+        (CALIBRATION, "thresholds", "1: .*board"),
+        (CALIBRATION, CALIBRATION[:-20], ""),
+        (CALIBRATION, "\0", "1: "),
     ],
 )
-def test_a_calibration_that_is_damaged_or_does_not_fit_is_refused(board, change, words):
-    calibration_file.path_for(board).write_text(CALIBRATION.replace(*change))
-    with pytest.raises(RulesError) as refused:
+def test_a_calibration_that_is_damaged_or_does_not_fit_is_refused(board, known, other, named):
+    calibration_file.path_for(board).write_text(CALIBRATION.replace(known, other))
+    with pytest.raises(RulesError, match=rf"^hall7\.calibration\.yaml:{named}[^\n]*$"):
         rules.load(board)
-    assert all(word in str(refused.value) for word in words), refused.value
-    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -110,14 +109,11 @@ def test_scores_that_a_person_states_later_in_the_board_file_are_not_passed_over
 
 def test_a_calibration_that_cannot_be_read_is_refused(board, tmp_path):
     path = calibration_file.path_for(board)
-    path.unlink()
-    path.symlink_to(tmp_path / "gone.yaml")
-    with pytest.raises(RulesError, match="cannot be read"):
-        rules.load(board)
-    path.unlink()
-    path.mkdir()
-    with pytest.raises(RulesError, match="cannot be read"):
-        rules.load(board)
+    for damage in (Path.mkdir, lambda path: path.symlink_to(tmp_path / "gone.yaml")):
+        path.unlink() if path.is_file() else path.rmdir()
+        damage(path)
+        with pytest.raises(RulesError, match="cannot be read"):
+            rules.load(board)
 
 
 @pytest.mark.parametrize(
@@ -189,10 +185,8 @@ scores = st.dictionaries(st.sampled_from(["ok", "bad", "none"]), st.floats(0, 1)
 def test_what_is_written_is_read_again(temperature, least):
     stated = StatedScores(min_scores={"ok": 0.5, "bad": 0.1})
     entry = CalibratedExpert(temperature=temperature, min_scores=least, stated=stated)
-    written = calibration_text.text(
-        Path("hall7.yaml"), BoardCalibration(board="hall7", experts={"body": entry})
-    ).encode()
-    loaded = rules.of_bytes(Path("hall7.yaml"), BOARD.encode(), written)
+    written = calibration_text.text(Path("hall7.yaml"), BoardCalibration(board="hall7", experts={"body": entry}))
+    loaded = rules.of_bytes(Path("hall7.yaml"), BOARD.encode(), written.encode())
     assert (loaded.experts["body"].temperature, loaded.components["U1"].root.min_scores) == (temperature, least)
 
 
@@ -213,7 +207,7 @@ def test_a_finding_stays_without_entries_in_the_rules_and_its_margin_ends_where_
     said = finding(("joint", 0.9))
     assert adjusted(said, expert()) == said
     said = Finding("e", "fp32", "bridge", 0.9)
-    with pytest.raises(CoeError, match="gives no boxes, so `ignore_under` has no effect"):
+    with pytest.raises(CoeError, match="ignore_under"):
         adjusted(said, expert(bridge=0.6))
     assert adjusted(finding(("bridge", 0.58)), expert(bridge=0.6)).margin == pytest.approx(0.02)
     assert adjusted(finding(("bridge", 0.95), margin=0.1), expert(bridge=0.6)).margin == 0.1
@@ -321,17 +315,9 @@ def test_one_of_several_patterns_is_enough_and_without_any_each_text_is_allowed(
     assert Reading().allows("anything")
 
 
-BOARD_TEXT = """board: b
-experts:
-  value:
-    kind: marking
-    labels: [right, wrong]
-    input: 96
-    reject: [wrong]
-    reads: {%s}
-components:
-  R1: {inspect: value}
-"""
+def reading(reads):
+    expert = f"{{kind: marking, labels: [right, wrong], input: 96, reject: [wrong],\n    reads: {{{reads}}}}}"
+    return rules_from(f"board: b\nexperts:\n  value: {expert}\ncomponents:\n  R1: {{inspect: value}}\n")
 
 
 @pytest.mark.parametrize(
@@ -350,16 +336,11 @@ components:
         ("alowed: ['103']", "alowed"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_line(tmp_path, reads, says):
-    path = tmp_path / "b.yaml"
-    path.write_text(BOARD_TEXT % reads)
-    with pytest.raises(RulesError) as refusal:
-        rules.load(path)
-    assert ("b.yaml:8:" in str(refusal.value), says in str(refusal.value)) == (True, True)
+def test_what_makes_no_sense_is_refused_with_its_line(reads, says):
+    with pytest.raises(RulesError, match=f"board.yaml:4: .*{says}"):
+        reading(reads)
 
 
-def test_the_rules_hand_it_to_the_expert(tmp_path):
-    path = tmp_path / "b.yaml"
-    path.write_text(BOARD_TEXT % "window: [0.25, 0.4, 0.5, 0.2], allowed: [103, 10K], alike: [0O]")
-    reads = rules.load(path).experts["value"].reads
+def test_the_rules_hand_it_to_the_expert():
+    reads = reading("window: [0.25, 0.4, 0.5, 0.2], allowed: [103, 10K], alike: [0O]").experts["value"].reads
     assert reads == Reading(window=(0.25, 0.4, 0.5, 0.2), allowed=("103", "10K"), alike=("0O",))

@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lines import ENGINE, board, cost, joined, line_of, log_of
+from lines import ENGINE, board, cost, joined, line_of, log_of, stopping
 from plots import BOARDS, SHARED, alone, plots
 from plots import line_of as line_of_plot
 from thorough import THOROUGH
 
 from coe.board.parts_list import PlacedPart
-from coe.board.router import Router
 from coe.core import FailureKind, Finding, Verdict
 from coe.errors import BoardsClash
 from coe.inspector.precision import VariantChoice, apply_choice
@@ -38,15 +37,13 @@ def test_two_boards_of_one_serial_use_one_name_with_rules_components_and_due_tim
     verdicts = {id: result.verdict for id, result in line.results.items()}
     assert verdicts == {0: Verdict.OK, 1: Verdict.NG}
     # Results show the names of the board files.
-    assert {result.request.board: result.findings[0].expert for result in line.results.values()} == {"A": "r", "B": "r"}
+    found = [(result.request.board, result.findings[0].expert) for result in line.results.values()]
+    assert found == [("A", "r"), ("B", "r")]
     line = line_for("A", "B")
     line.arrive(5.0, "C", board="B")
     line.run()
     failure = line.results[0].failure
-    assert (failure.kind, failure.reason) == (
-        FailureKind.RULES,
-        "the board has no component 'B/C'; did you mean 'B/R' or 'B/D' or 'A/C'?",
-    )
+    assert (failure.kind, "'B/C'" in failure.reason) == (FailureKind.RULES, True)
     line = line_for("A", "B", strategy="late-binding")
     line.arrive(5.0, "R", board="A", serial="S1", due_s=5.1)
     line.arrive(5.0, "R", board="B", serial="S1", due_s=50.0)
@@ -141,16 +138,14 @@ def test_rules_that_requests_under_way_need_cannot_go():
     line = line_for("A")
     line.arrive(5.0, "R", board="A")
     line.change(5.1, joined({"B": B}), parts={"B": ()})
-    with pytest.raises(ValueError, match="the new rules lack experts that requests under way need: A/r"):
+    with pytest.raises(ValueError, match="A/r"):
         line.run()
 
 
 def test_each_board_says_whether_it_stops_at_ng():
     """Both boards inspect U with expert u, which leads to x and y; only A looks no further once an image is NG."""
     fan = board({"U": 1}, {"u": "[x, y]"})
-    components = {name: replace(component, stop_at_ng=True) for name, component in fan.components.items()}
-    stopping = replace(fan, router=Router(components))
-    rules = joined({"A": stopping, "B": fan}, shared={"u", "x", "y"})
+    rules = joined({"A": stopping(fan), "B": fan}, shared={"u", "x", "y"})
     line = line_of(rules, 24, findings={(number, "x"): "bad" for number in (0, 1)})
     line.arrive(9.0, "U", board="A")
     line.arrive(9.0, "U", board="B")
@@ -174,16 +169,15 @@ def test_a_second_look_has_the_name_of_the_board_file():
 
 def test_an_image_that_has_waited_for_long_goes_first_whatever_board_it_is_of():
     """The pool holds one expert. The image of B becomes old while images of A keep coming."""
-    waits = {}
+    waits = []
     for max_wait_s in (3.0, 600.0):
         line = line_for("A", "B", capacity=14, strategy="late-binding", max_wait_s=max_wait_s)
         line.arrive(2.0, "D", board="B")
         for number in range(40):
             line.arrive(2.0 + 0.25 * number, "R", board="A")
         line.run()
-        waits[max_wait_s] = line.results[0].latency_s
-    assert waits[3.0] <= waits[600.0]
-    assert waits[3.0] < 5.0
+        waits.append(line.results[0].latency_s)
+    assert waits[0] <= min(waits[1], 5.0)
 
 
 def parts_of(components):
@@ -213,12 +207,8 @@ def test_each_board_has_a_parts_list_of_its_own_and_keeps_it_through_a_changeove
     line.arrive(5.0, "R", board="A", serial="1", refdes="P0")
     line.run()
     foresight = line.controller.world.foresight
-    assert {id: foresight.next_place(id) for id in line.controller.graph.experts} == {
-        "A/r": 2,
-        "A/c": 1,
-        "B/d": 0,
-        "B/r": 1,
-    }
+    places = {id: foresight.next_place(id) for id in line.controller.graph.experts}
+    assert places == {"A/r": 2, "A/c": 1, "B/d": 0, "B/r": 1}
 
 
 def test_nothing_is_foreseen_for_a_board_whose_images_stay_away():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import typer
-from golden_parts import bad, moved, noisy, part
+from golden_parts import part
 from PIL import Image
 
 from coe.board import rules
@@ -149,10 +149,8 @@ def answered(name, escapes, false_calls, *, turned_passed=0, polarity=False):
 
 
 TEN_BAD_TEN_GOOD = tuple(
-    Photograph(
-        Path(f"{place}.png"), "C1", name=f"{place}.png", label="good" if place >= 10 else "bad", good=place >= 10
-    )
-    for place in range(20)
+    Photograph(Path("x.png"), "C1", name="x.png", label=label, good=label == "good")
+    for label in [*["bad"] * 10, *["good"] * 10]
 )
 
 
@@ -191,9 +189,7 @@ def test_parts_are_also_learned_turned_and_layers_tuned_where_something_is_left_
     assert tried(passing) == []
     found, store = photographs(tmp_path / "photos", {"good": 4, "bad": 4}), Store(tmp_path / "store")
     right, blind = judged(Brightness(), found, store), judged(Brightness(blind=True), found, store)
-    tuned = CandidateKind(
-        Brightness(), right.candidate.expert, TrainingPlan(Path(), Path(), 1, 1, 1e-3, freeze=("a",)), None
-    )
+    tuned = CandidateKind(Brightness(), right.candidate.expert, replace(plan(()), freeze=("a",)), None)
     assert choosing.is_superfluous(tuned, [blind, right])
     assert not choosing.is_superfluous(tuned, [blind])
     assert not choosing.is_superfluous(right.candidate, [right])
@@ -220,33 +216,31 @@ def test_a_kind_is_asked_only_if_it_can_learn_and_says_why_not(tmp_path):
 
 
 @pytest.fixture
-def run(call, tmp_path):
-    options = ("--kinds", "probe", "--threads", "1", "--no-prepare")
-    return lambda *words: call("choose", *words, *options, "--store", tmp_path / "store", command=experts_command)
+def run(call, tmp_path, monkeypatch):
+    """Return a function that chooses for the folder `photos`, as if the kind `probe` was another."""
 
+    def choose(*given, kind=None, board="line7.yaml"):
+        if kind is not None:
+            monkeypatch.setattr(kinds, "resolve", lambda *_: kind)
+        words = (tmp_path / board, "--images", tmp_path / "photos", "--store", tmp_path / "store", "--kinds", "probe")
+        return call("choose", *words, "--threads", "1", "--no-prepare", *given, command=experts_command)
 
-def saved(folder, *pictures):
-    folder.mkdir(parents=True)
-    for number, pixels in enumerate(pictures):
-        Image.fromarray(pixels[40:104, 40:104]).save(folder / f"{number}.png")
+    return choose
 
 
 def test_the_command_learns_stores_and_writes_a_board_that_loads(run, tmp_path):
-    photos, board = tmp_path / "photos", tmp_path / "line7.yaml"
-    whole = part()
-    saved(photos / "C1" / "good", *(noisy(whole, seed) for seed in range(6)))
-    saved(photos / "C1" / "scratch", *(moved(bad(noisy(whole, seed)), 0.0, 0.0) for seed in range(8, 12)))
+    photographs(tmp_path / "photos/C1", {"good": 6, "scratch": 4})
     for empty in ("C1/bent", "C2/good", "@eaDir/x", ".idea"):
-        (photos / empty).mkdir(parents=True)
-    shutil.copy(photos / "C1/good/0.png", photos / "C1/good/copy.png")
-    said = run(board, "--images", photos)
+        (tmp_path / "photos" / empty).mkdir(parents=True)
+    shutil.copy(tmp_path / "photos/C1/good/0.png", tmp_path / "photos/C1/good/copy.png")
+    said = run(kind=Brightness())
     assert said.status == 0, said.err
     assert "taken as good: 6 in C1/good; as bad: 4 in C1/scratch" in said.out
-    assert ("probe is chosen" in said.out, "no polarity is assumed for C1" in said.words) == (True, True)
+    assert ("brightness is chosen" in said.out, "no polarity is assumed for C1" in said.words) == (True, True)
     assert "no pictures in C1/bent, C2/good\n" in said.err
-    assert rules.load(board).experts["C1"].reject == {"scratch"}
+    assert rules.load(tmp_path / "line7.yaml").experts["C1"].reject == {"scratch"}
     manifest = Store(tmp_path / "store").manifest("line7/C1")
-    assert (manifest.kind, set(manifest.labels)) == ("probe", {"good", "scratch"})
+    assert (manifest.kind, set(manifest.labels)) == ("brightness", {"good", "scratch"})
 
 
 class Examined(Brightness):
@@ -271,16 +265,14 @@ class Examined(Brightness):
 def test_polarity_is_known_given_or_asked_and_what_passes_is_shown(
     run, tmp_path, monkeypatch, given, answer, written, passes
 ):
-    monkeypatch.setattr(kinds, "resolve", lambda *_: Examined())
     if answer is not None:
         monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: True))
         monkeypatch.setattr(typer, "prompt", lambda *_, **__: answer)
     for name in ("R1", "SOT23"):
         photographs(tmp_path / "photos" / name, {"good": 6, "bad": 6})
-    board = tmp_path / "line7.yaml"
-    said = run(board, "--images", tmp_path / "photos", *given)
+    said = run(*given, kind=Examined())
     assert said.status == 0, said.err
-    loaded = rules.load(board)
+    loaded = rules.load(board := tmp_path / "line7.yaml")
     assert [loaded.components[name].polarity for name in ("R1", "SOT23")] == written
     exam = Store(tmp_path / "store").manifest("line7/R1").exam
     (neighbour,) = [item for item in exam.items if item.item is Shown.NEIGHBOUR]
@@ -289,37 +281,24 @@ def test_polarity_is_known_given_or_asked_and_what_passes_is_shown(
     assert ("19 of 20" in said.out) is bool(passes)
     assert [line for line in said.out.splitlines() if "still passes:" in line and "R1" in line] != [] or not passes
     assert "odd.png" in said.out
-    again = run(board, "--images", tmp_path / "photos", *given)
+    again = run(*given)
     assert again.out.endswith(board.read_text().partition("\n")[2]), "the lines to put into a board that is there"
 
 
-def test_a_component_that_is_not_there_has_no_polarity(run, tmp_path):
-    saved(tmp_path / "photos" / "R1" / "good", *(noisy(part(), seed) for seed in range(3)))
-    said = run(tmp_path / "b.yaml", "--images", tmp_path / "photos", "--polarity", "R2")
-    assert (said.status, "'R2'" in said.err, "known: R1" in said.err) == (2, True, True)
-
-
-def test_pictures_of_twelve_bits_are_learned_with_the_option_that_their_error_names(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(kinds, "resolve", lambda *_: Brightness())
-    for label, change in (("good", lambda pixels: pixels), ("scratch", bad)):
-        (folder := tmp_path / "photos" / "C1" / label).mkdir(parents=True)
-        for seed in range(6):
-            samples = change(noisy(part(), seed))[40:104, 40:104].mean(axis=2) * 16
-            Image.fromarray(samples.astype(np.uint16)).save(folder / f"{seed}.png")
-    board, given = tmp_path / "line7.yaml", ("--images", tmp_path / "photos")
-    said = run(board, *given)
+def test_pictures_of_twelve_bits_are_learned_with_the_option_that_their_error_names(run, tmp_path):
+    for one in photographs(tmp_path / "photos/C1", {"good": 6, "scratch": 6}):
+        Image.fromarray(np.asarray(Image.open(one.path)).astype(np.uint16)[..., 0] * 16).save(one.path)
+    said = run(kind=Brightness())
     assert (said.status, "--bits 12" in said.err) == (2, True)
-    assert run(board, *given, "--bits", 12).status == 0
-    assert rules.load(board).bits == 12
+    assert run("--bits", 12).status == 0
+    assert rules.load(tmp_path / "line7.yaml").bits == 12
 
 
-def test_a_board_file_that_is_there_stays_and_the_lines_to_put_in_are_printed(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(kinds, "resolve", lambda *_: Brightness())
-    photographs(tmp_path / "photos" / "C1", {"good": 4, "bad": 4})
-    board = tmp_path / "line7.yaml"
+def test_a_board_file_that_is_there_stays_and_the_lines_to_put_in_are_printed(run, tmp_path):
+    photographs(tmp_path / "photos/C1", {"good": 4, "bad": 4})
     entries = "experts: {a: {kind: x, labels: [y], input: 64, then: {y: OK}}}, components: {C1: {inspect: a}}"
-    board.write_text(f"{{board: seven, {entries}}}", encoding="utf-8")
-    said = run(board, "--images", tmp_path / "photos")
+    (board := tmp_path / "line7.yaml").write_text(f"{{board: seven, {entries}}}", encoding="utf-8")
+    said = run(kind=Brightness())
     assert said.status == 0, said.err
     assert "C1: {kind: brightness, labels: [bad, good]" in said.out
     assert board.read_text(encoding="utf-8").endswith(f"{entries}}}")
@@ -347,41 +326,40 @@ def test_pictures_that_do_not_make_sense_are_refused(run, tmp_path, folders, why
     for folder in folders:
         (tmp_path / "photos" / folder).mkdir(parents=True, exist_ok=True)
         for number in range(2):
-            Image.fromarray(part()[:64, :64]).save(tmp_path / "photos" / folder / f"{number}.png")
-    said = run(tmp_path / "b.yaml", "--images", tmp_path / "photos")
+            Image.new("RGB", (64, 64), (90, 120, 60)).save(tmp_path / "photos" / folder / f"{number}.png")
+    said = run()
     assert (said.status, why in said.err) == (2, True)
-    assert not (tmp_path / "b.yaml").exists()
+    assert not (tmp_path / "line7.yaml").exists()
 
 
-def test_the_same_picture_under_two_labels_is_refused_and_named(run, tmp_path, monkeypatch):
-    monkeypatch.setattr(kinds, "resolve", lambda *_: Brightness())
-    pictures = [noisy(part(), seed) for seed in range(6)]
-    saved(tmp_path / "photos" / "C1" / "good", *pictures)
-    saved(tmp_path / "photos" / "C1" / "bad", *(bad(noisy(part(), seed)) for seed in range(8, 12)), pictures[3])
-    said = run(tmp_path / "b.yaml", "--images", tmp_path / "photos")
+def test_the_same_picture_under_two_labels_is_refused_and_named(run, tmp_path):
+    photographs(root := tmp_path / "photos/C1", {"good": 6, "bad": 4})
+    Image.fromarray(part()[40:104, 40:104]).save(root / "good/3.png")
+    shutil.copy(root / "good/3.png", root / "bad/4.png")
+    said = run(kind=Brightness())
     assert (said.status, "good/3.png" in said.err, "bad/4.png" in said.err) == (2, True, True)
-    Image.open(wrong := tmp_path / "photos/C1/bad/4.png").save(wrong.with_suffix(".jpg"), quality=95)
-    wrong.unlink()
-    said = run(tmp_path / "b.yaml", "--images", tmp_path / "photos")
+    Image.open(root / "bad/4.png").save(root / "bad/4.jpg", quality=95)
+    (root / "bad/4.png").unlink()
+    said = run()
     assert said.status == 0, "a person may mean it"
     assert "C1/bad/4.jpg = C1/good/" in said.words
 
 
-def test_a_kind_that_calls_good_and_bad_alike_is_unproven(run, tmp_path, monkeypatch):
-    store = Store(tmp_path / "store")
+def test_a_kind_that_calls_good_and_bad_alike_is_unproven(run, tmp_path):
+    photographs(tmp_path / "photos/C1", {"good": 6, "bad": 6})
     for blind in (True, False):
-        monkeypatch.setattr(kinds, "resolve", lambda *_, blind=blind: Brightness(blind=blind))
-        photographs(tmp_path / f"photos {blind}" / "C1", {"good": 6, "bad": 6})
-        said = run(tmp_path / f"{blind}.yaml", "--images", tmp_path / f"photos {blind}")
+        said = run(kind=Brightness(blind=blind), board=f"{blind}.yaml")
         assert said.status == 0, said.err
-        assert bool(store.manifest(f"{blind}/C1").unproven) is blind
+        assert bool(Store(tmp_path / "store").manifest(f"{blind}/C1").unproven) is blind
         assert ("unproven" in said.err) is blind
     few = CrossValidated(CandidateKind(Brightness(), None, plan(()), None), (False, True), (True, True))
     assert choosing.unproven(few, photographs(tmp_path / "few", {"bad": 1, "good": 1})) is None
 
 
-def test_a_kind_that_is_not_installed_is_named(run, tmp_path, monkeypatch):
-    saved(tmp_path / "photos" / "C1" / "good", part())
+def test_a_component_and_a_kind_that_are_not_there_are_named(run, tmp_path, monkeypatch):
+    photographs(tmp_path / "photos/R1", {"good": 3})
+    said = run("--polarity", "R2")
+    assert (said.status, "'R2'" in said.err, "R1" in said.err) == (2, True, True)
     monkeypatch.setattr(runnable_kinds, "GROUP", "kinds.of.nobody")
-    said = run(tmp_path / "b.yaml", "--images", tmp_path / "photos")
+    said = run()
     assert (said.status, "'probe'" in said.err) == (2, True)

@@ -5,21 +5,20 @@ import queue
 import re
 import threading
 import weakref
-from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
-from thread_boxes import ThreadBoxes, same
+from thread_boxes import same
 from tiny_line import fill
 
-from coe import Inspector, Picture
+from coe import Inspector
 from coe.board import rules
 from coe.cluster.cluster_engine import ClusterEngine
-from coe.core import Failure, FailureKind, Result
+from coe.core import FailureKind
 from coe.errors import ConfigError
 from coe.inspector.precision import VariantChoice
 from coe.runtime import line_engine
@@ -29,33 +28,21 @@ from coe.store.store import Store
 from coe.testing import Experiment
 from coe.variants.prepare import Preparer
 
-Run = Callable[..., dict[str, Result]]
-MakeBoxes = Callable[[int], ThreadBoxes]
-Results = dict[str, Result]
-Said = queue.SimpleQueue[str]
-
-
-@dataclass(frozen=True)
-class Scene:
-    """Pictures, what a line on one box says of them, and lines on several boxes."""
-
-    tiny: tuple[Path, Path]
-    inspect_all: Run
-    boxes: MakeBoxes
-    pictures: list[Picture]
-    alone: Results
-
-    def open(self, boxes, **options):
-        board, store = self.tiny
-        return Inspector(board, store=store, cluster="auto", experiment=Experiment(make_boxes=boxes), **options)
-
-    def results(self, boxes, **options):
-        return self.inspect_all(self.pictures, cluster="auto", experiment=Experiment(make_boxes=boxes), **options)
-
 
 @pytest.fixture
 def scene(tiny, inspect_all, thread_boxes, pictures, alone):
-    return Scene(tiny, inspect_all, thread_boxes, pictures, alone)
+    """Pictures, what a line on one box says of them, and lines on several boxes."""
+
+    def on(boxes, options):
+        return {"cluster": "auto", "experiment": Experiment(make_boxes=boxes), **options}
+
+    return SimpleNamespace(
+        boxes=thread_boxes,
+        pictures=pictures,
+        alone=alone,
+        open=lambda boxes, **options: Inspector(tiny[0], store=tiny[1], **on(boxes, options)),
+        results=lambda boxes, **options: inspect_all(pictures, **on(boxes, options)),
+    )
 
 
 def named(results):
@@ -79,7 +66,7 @@ def test_results_are_those_of_one_box(scene, machines):
 
 class Cut:
     def __init__(self, after, do):
-        self.after, self.do, self.lost = after, do, list[Lost]()
+        self.after, self.do, self.lost = after, do, []
 
     def observe(self, event, commands, now, control_s=0.0):
         if isinstance(event, Lost):
@@ -122,8 +109,7 @@ def test_a_watcher_that_fails_costs_no_reply_that_was_decided(scene):
 def test_a_box_comes_and_a_box_goes_again_and_again(scene):
     boxes = scene.boxes(2)
     again = [replace(picture, name=f"{picture.name}/{turn}") for turn in range(6) for picture in scene.pictures]
-    results = {}
-    said = Said()
+    results, said = {}, queue.SimpleQueue()
     with scene.open(boxes, inbox=40, say=said.put) as line:
         for result in line.stream(again):
             assert result.request.image not in results
@@ -139,7 +125,7 @@ def test_a_box_comes_and_a_box_goes_again_and_again(scene):
 
 
 def test_a_box_that_comes_takes_experts_and_stages(scene):
-    boxes, said = scene.boxes(1), Said()
+    boxes, said = scene.boxes(1), queue.SimpleQueue()
     with scene.open(boxes, say=said.put) as line:
         same(named(line.stream(scene.pictures)), scene.alone)
         boxes.come()
@@ -150,7 +136,7 @@ def test_a_box_that_comes_takes_experts_and_stages(scene):
 
 
 def test_a_box_that_comes_and_would_run_other_precisions_is_refused(scene):
-    boxes, said = scene.boxes(1), Said()
+    boxes, said = scene.boxes(1), queue.SimpleQueue()
 
     def other(link):
         if link.id == "box2":
@@ -161,9 +147,8 @@ def test_a_box_that_comes_and_would_run_other_precisions_is_refused(scene):
     boxes.after_open = other
     with scene.open(boxes, say=said.put) as line:
         boxes.come()
-        while (sentence := said.get(timeout=20)).startswith("warning: expert"):
-            pass  # said as the board is read
-        assert sentence.startswith("warning: a machine cannot join: box1 and box2 would run experts in different prec")
+        while "box1 and box2" not in said.get(timeout=20):
+            pass
         same(named(line.stream(scene.pictures)), scene.alone)
     assert not boxes.links[1].stages
     assert boxes.links[1].is_closed
@@ -184,13 +169,11 @@ def test_words_for_the_user_that_go_wrong_cost_no_image(scene):
 
 
 def test_without_any_box_left_each_image_says_so_until_another_comes(scene):
-    boxes, said = scene.boxes(1), Said()
-    cut = Cut(1 << 40, lambda: None)
-    with scene.open(boxes, say=said.put, watchers=[cut]) as line:
+    boxes, said = scene.boxes(1), queue.SimpleQueue()
+    with scene.open(boxes, say=said.put) as line:
         assert line.submit(scene.pictures[0].image, "A").result(20).error is None
         boxes.cut_off(0)
-        error = line.submit(scene.pictures[0].image, "A").result(20).failure
-        assert error == Failure(FailureKind.DEVICE, "every box of the cluster is lost")
+        assert line.submit(scene.pictures[0].image, "A").result(20).failure.kind is FailureKind.DEVICE
         boxes.come()
         wait_for_a_box(said)
         assert line.submit(scene.pictures[0].image, "A").result(20).error is None
@@ -201,8 +184,8 @@ def test_a_stopped_line_answers_each_image_and_one_that_is_dropped_ends_its_boxe
         futures = [line.submit(picture.image, picture.component) for picture in scene.pictures]
         line.stop()
         results = [future.result(20) for future in futures]
-    assert all(result.verdict is not None or result.failure.kind is FailureKind.STOPPED for result in results)
-    assert any(result.failure for result in results)
+    kinds = {result.failure.kind for result in results if result.verdict is None}
+    assert kinds == {FailureKind.STOPPED}
     line = scene.open(scene.boxes(1))
     threads = line._engine.line_threads.threads
     del line
@@ -225,8 +208,7 @@ def test_an_image_that_finds_no_room_or_no_rule_or_is_damaged_is_answered(scene,
         metrics = line.metrics()
     assert [failure.kind for failure in broken] == [FailureKind.DAMAGED, FailureKind.IMAGE]
     assert "No such file" in broken[1].reason
-    assert unknown == Failure(FailureKind.RULES, "the board has no component 'Z'; known: A, B, C")
-    assert full == Failure(FailureKind.LINE, "there is no room")
+    assert (unknown.kind, "'Z'" in unknown.reason, full.kind) == (FailureKind.RULES, True, FailureKind.LINE)
     assert (metrics.images, metrics.errors) == (5, 4)
 
 
@@ -257,14 +239,14 @@ def test_all_boxes_run_the_precision_that_one_box_runs(own_tiny, thread_boxes, p
     assert Preparer(Store(store), ["fp32", "int8"]).prepare(weights, seen, "noise").failed == {}
     options = {"store": store, "precision": "mixed"}
     with Inspector(board, **options, experiment=Experiment(label_floor=0.0)) as line:
-        one = _looks(line, pictures[:8])
+        one = looks(line, pictures[:8])
     two = Experiment(label_floor=0.0, make_boxes=thread_boxes(2))
     with Inspector(board, **options, cluster="auto", experiment=two) as line:
-        assert _looks(line, pictures[:8]) == one
-    assert "int8" in {variant for looks in one.values() for _, variant, _ in looks}
+        assert looks(line, pictures[:8]) == one
+    assert "int8" in {variant for found in one.values() for _, variant, _ in found}
 
 
-def _looks(line, pictures):
+def looks(line, pictures):
     """Return, by image, which experts looked in which variant, and what they said."""
     return {
         result.request.image: [(finding.expert, finding.variant, finding.label) for finding in result.findings]
@@ -282,23 +264,17 @@ def test_several_boards_keep_apart(own_tiny, thread_boxes, pictures, tmp_path):
     mixed = [replace(picture, board=("tiny", "other")[n % 2]) for n, picture in enumerate(pictures)]
     with Inspector([first, second], store=store) as line:
         one = named(line.stream(mixed))
-    with Inspector(
-        [first, second], store=store, cluster="auto", experiment=Experiment(make_boxes=thread_boxes(2))
-    ) as line:
+    apart = Experiment(make_boxes=thread_boxes(2))
+    with Inspector([first, second], store=store, cluster="auto", experiment=apart) as line:
         same(named(line.stream(mixed)), one)
         assert line.boards == ("tiny", "other")
 
 
-def test_costs_of_an_earlier_line_are_taken_over(scene, monkeypatch):
-    with Inspector(scene.tiny[0], store=scene.tiny[1]) as line:
+def test_costs_of_an_earlier_line_are_taken_over(tiny, scene, monkeypatch):
+    with Inspector(tiny[0], store=tiny[1]) as line:
         costs = line.costs
     monkeypatch.setattr(CpuDevice, "measure", None)
-    with Inspector(
-        scene.tiny[0],
-        store=scene.tiny[1],
-        experiment=Experiment(costs=costs, make_boxes=scene.boxes(2)),
-        cluster="auto",
-    ) as line:
+    with scene.open(None, experiment=Experiment(costs=costs, make_boxes=scene.boxes(2))) as line:
         assert line.costs.by_variant == costs.by_variant
 
 
@@ -317,27 +293,24 @@ def test_a_box_with_another_store_is_refused(own_tiny, thread_boxes, word, monke
             fill(Store(store), replace(rules.load(board), experts={"joint": rules.load(board).experts["joint"]}))
 
     boxes.before_open = damage
-    sentence = "have no weights in .*nothing" if word == "without" else "'joint' of board 'tiny' are not those of the"
-    with pytest.raises(ConfigError, match=f"box2: .*{sentence}"):
+    with pytest.raises(ConfigError, match="box2: .*" + ("nothing" if word == "without" else "'joint'")):
         Inspector(board, store=store, cluster="auto", experiment=Experiment(make_boxes=boxes))
 
 
+TRACED = {"cluster": "auto", "experiment": Experiment(keep_trace=True)}
+
+
 @pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"cluster": ""}, "names no cluster"),
-        ({"cluster": "auto", "experiment": Experiment(keep_trace=True)}, "experiment: several boxes would ignore"),
-        ({"cluster": 7}, "cluster=7"),
-    ],
+    ("options", "named"), [({"cluster": ""}, "cluster"), (TRACED, "experiment"), ({"cluster": 7}, "cluster=7")]
 )
-def test_options_of_one_box_are_refused(tiny, options, sentence):
-    with pytest.raises(ConfigError, match=sentence):
+def test_options_of_one_box_are_refused(tiny, options, named):
+    with pytest.raises(ConfigError, match=named):
         Inspector(tiny[0], store=tiny[1], **options)
 
 
 @pytest.mark.parametrize("started", range(4))
 def test_a_line_that_got_too_few_threads_closes_its_boxes_and_does_not_disturb_the_end(scene, monkeypatch, started):
-    start, asked, caller = threading.Thread.start, list[str](), threading.current_thread()
+    start, asked, caller = threading.Thread.start, [], threading.current_thread()
 
     def limited(thread):
         # Boxes have theirs before it; the head's own thread starts others.

@@ -34,36 +34,10 @@ def _few_graphs(monkeypatch):
     monkeypatch.setattr(worker, "SIZES", FEW)
 
 
-def known(found):
-    return {expert.kind: kinds.resolve(expert.kind) for expert in found.experts.values()}
-
-
-def gpu(prepared, driver=None, *, experts=None, executors=2, **options):
-    found, store = prepared
-    device = CudaDevice(
-        store, known(found), driver or FakeDriver(), **{"executors": executors, "memory_bytes": MEMORY, **options}
-    )
-    device.prepare(experts or found.experts.values(), executors)
-    return device
-
-
-def images(expert, many=3, seed=5):
-    chance = np.random.default_rng(seed)
-    size = expert.input_size
-    return [ExpertInput(chance.integers(0, 255, (3, size, size), dtype=np.uint8), size, size) for _ in range(many)]
-
-
-def cpu_says(prepared, expert, many=3):
-    found, store = prepared
-    device, expert = CpuDevice(store, known(found), 1), replace(expert, variant="fp32")
-    device.load("pool", expert)
-    return device.run("one", "pool", expert, images(expert, many))
-
-
-def same(one, other, tolerance):
-    for first, second in zip(one, other, strict=True):
-        assert second.score == pytest.approx(first.score, abs=tolerance)
-        assert tolerance > 1e-3 or (first.label, len(first.boxes)) == (second.label, len(second.boxes))
+def says(device, executor, expert):
+    chance, size = np.random.default_rng(5), expert.input_size
+    images = [ExpertInput(chance.integers(0, 255, (3, size, size), np.uint8), size, size) for _ in range(3)]
+    return device.run(executor, "pool", expert, images)
 
 
 LAZY, LANE_FIRST, BATCHES_FIRST = frozenset(), frozenset({"lane"}), frozenset({"executor 1", "executor 2"})
@@ -80,15 +54,22 @@ LAZY, LANE_FIRST, BATCHES_FIRST = frozenset(), frozenset({"lane"}), frozenset({"
     ],
 )
 def test_it_says_what_the_cpu_says(prepared, variant, eager):
-    experts = [replace(expert, variant=variant) for expert in list(prepared[0].experts.values())[1:]]
-    driver = FakeDriver(eager=eager)
-    device = gpu(prepared, driver, experts=experts)
-    expected = {expert.id: cpu_says(prepared, expert) for expert in experts}
+    exact = variant == "fp32"
+    board, store = prepared
+    known = {expert.kind: kinds.resolve(expert.kind) for expert in board.experts.values()}
+    experts = [replace(expert, variant=variant) for expert in list(board.experts.values())[1:]]
+    driver, cpu = FakeDriver(eager=eager), CpuDevice(store, known, 1)
+    device = CudaDevice(store, known, driver, executors=2, memory_bytes=MEMORY)
+    device.prepare(experts, 2)
+    expected = {}
     for expert in experts:
         device.load("pool", expert)
+        full = replace(expert, variant="fp32")
+        cpu.load("pool", full)
+        expected[expert.id] = says(cpu, "one", full)
     for executor in ("one", "two", "one"):
         for expert in experts:
-            found = device.run(executor, "pool", expert, images(expert))
-            same(expected[expert.id], found, 1e-3 if variant == "fp32" else 0.05)
-            assert {finding.variant for finding in found} == {variant}
+            for one, other in zip(says(device, executor, expert), expected[expert.id], strict=True):
+                assert (one.score, one.variant) == (pytest.approx(other.score, abs=1e-3 if exact else 0.05), variant)
+                assert not exact or (one.label, len(one.boxes)) == (other.label, len(other.boxes))
     assert driver.peak <= MEMORY

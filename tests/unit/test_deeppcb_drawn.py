@@ -75,7 +75,7 @@ def test_a_drawn_defect_joins_and_splits_what_its_label_says(traces, seed):
     picture, defects = drawn(traces, 60, np.random.default_rng(seed))
     template = np.asarray(cv2.imread(str(traces.template), cv2.IMREAD_GRAYSCALE), np.uint8)
     assert defects[0] == traces.defects[0], "what is annotated stays"
-    before, seen = parts(template), Counter[str]()
+    before, seen = parts(template), set()
     for defect in defects[1:]:
         label = LABELS[defect.label]
         alone = changed_at(picture, template, defect)
@@ -86,8 +86,8 @@ def test_a_drawn_defect_joins_and_splits_what_its_label_says(traces, seed):
         elif label not in ("copper", "pin-hole") or min((alone != template).sum(), SPECK) == SPECK:
             assert (copper, base) == MORE[label], (label, defect)
         assert (alone != template).any(), "dark for copper, light for base"
-        seen[label] += 1
-    assert set(seen) == set(LABELS)
+        seen.add(label)
+    assert seen == set(LABELS)
 
 
 def test_what_is_drawn_keeps_away_from_what_is_annotated_and_is_all_that_changes(traces):
@@ -117,11 +117,10 @@ def test_boxes_are_as_far_from_what_changed_as_the_data_set_draws_them(traces):
         x, y, width, height = cv2.boundingRect((places[6:-6, 6:-6] > 0).astype(np.uint8))
         around = (x + 6, y + 6, x2 - x1 - x - 6 - width, y2 - y1 - y - 6 - height)
         sides.setdefault(LABELS[defect.label], []).append(around)
-    for label in ("copper", "pin-hole"):
-        assert np.median(sides[label], axis=0).tolist() == [10, 10, 9, 9]
-    for label in ("open", "short", "spur", "mousebite"):
-        assert (np.array((10, 10, 9, 9)) <= np.median(sides[label], axis=0)).all()
-        assert (np.array((13, 13, 12, 12)) >= np.median(sides[label], axis=0)).all()
+    for label, around in sides.items():
+        further = np.median(around, axis=0) - (10, 10, 9, 9)
+        assert (further >= 0).all()
+        assert (further <= (0 if label in ("copper", "pin-hole") else 3)).all()
 
 
 def test_the_same_seed_draws_the_same_and_a_picture_that_cannot_be_read_is_one_sentence(traces):
@@ -129,7 +128,7 @@ def test_the_same_seed_draws_the_same_and_a_picture_that_cannot_be_read_is_one_s
     assert (first[0] == again[0]).all()
     assert first[1] == again[1] != other[1]
     traces.tested.write_bytes(b"no picture")
-    with pytest.raises(DataMissing, match=r"a_test\.png' cannot be read as a picture; get the data set again"):
+    with pytest.raises(DataMissing, match=r"a_test\.png'"):
         drawn(traces, 1, np.random.default_rng(0))
 
 
@@ -173,11 +172,9 @@ def test_names_are_those_of_the_annotated_defects():
         pairs = deeppcb.read(deeppcb.find(), "trainval")[::20]
     except DataMissing as error:
         pytest.skip(str(error))
-    counts = Counter[bool | None]()
+    counts = Counter()
     for pair in pairs:
         tested, good = (cv2.imread(str(path), cv2.IMREAD_GRAYSCALE) for path in (pair.tested, pair.template))
-        assert tested is not None
-        assert good is not None
         for defect in pair.defects:
             label = LABELS[defect.label]
             changed = annotated(tested >= 128, good >= 128, defect)

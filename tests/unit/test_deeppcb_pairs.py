@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from dataclasses import replace
 
-import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -95,9 +94,9 @@ def test_a_damaged_list_or_note_is_one_sentence(tmp_path, row, note, words):
 @pytest.fixture
 def listed(tmp_path):
     """A small data set of two board types, each with ten pairs in the training list, and a test list of two pairs."""
-    rows = {"trainval": [], "test": []}
+    rows, root = {"trainval": [], "test": []}, tmp_path / "deeppcb"
     for group in ("group1", "group2"):
-        folder, notes = tmp_path / "PCBData" / group / "a", tmp_path / "PCBData" / group / "a_not"
+        folder, notes = root / "PCBData" / group / "a", root / "PCBData" / group / "a_not"
         for path in (folder, notes):
             path.mkdir(parents=True)
         for number in range(11):
@@ -105,10 +104,10 @@ def listed(tmp_path):
             pair(folder, key)
             (notes / f"{key}.txt").write_text("105 295 135 325 3\n")
             rows["trainval" if number < 10 else "test"].append(f"{group}/a/{key}.jpg {group}/a_not/{key}.txt\n")
-    (tmp_path / "splits").mkdir()
+    (root / "splits").mkdir()
     for name, lines in rows.items():
-        (tmp_path / "splits" / f"{name}.txt").write_text("".join(lines))
-    return tmp_path
+        (root / "splits" / f"{name}.txt").write_text("".join(lines))
+    return root
 
 
 @pytest.mark.slow
@@ -160,47 +159,21 @@ def test_escapes_and_false_boxes_are_counted_by_what_touches_a_defect():
     assert measures["false_images"] == pytest.approx(1 / 3), "a box under the threshold does not count"
 
 
-def data_set(root, pairs=6, size=640):
-    """A miniature of DeepPCB: one defect, a black square of 40 pixels, in each tested image."""
-    rng = np.random.default_rng(0)
-    lines = []
-    for index in range(pairs):
-        group, key = f"group{index % 2}", f"{index:08d}"
-        folder = root / "PCBData" / group / str(index % 2)
-        (folder.parent / f"{index % 2}_not").mkdir(parents=True, exist_ok=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        image = np.full((size, size), 255, np.uint8)
-        x, y = rng.integers(0, size - 40, 2)
-        cv2.imwrite(str(folder / f"{key}_temp.jpg"), image)
-        image[y : y + 40, x : x + 40] = 0
-        cv2.imwrite(str(folder / f"{key}_test.jpg"), image)
-        note = f"{group}/{index % 2}_not/{key}.txt"
-        (root / "PCBData" / note).write_text(f"{x} {y} {x + 40} {y + 40} {index % 6 + 1}\n")
-        lines.append(f"{group}/{index % 2}/{key}.jpg {note}")
-    (root / "splits").mkdir()
-    for split in ("trainval", "test"):
-        (root / "splits" / f"{split}.txt").write_text("\n".join(lines) + "\n")
-    return root
-
-
-def test_lists_and_notes_become_pairs_and_missing_data_says_what_to_do(tmp_path):
+def test_lists_and_notes_become_pairs_and_missing_data_says_what_to_do(listed):
     with pytest.raises(DataMissing, match="--data or COE_DATA"):
-        find(tmp_path)
-    folder = find(data_set(tmp_path / "deeppcb").parent)
-    pairs = read(folder, "trainval")
-    assert [pair.group for pair in pairs[:2]] == ["group0", "group1"]
+        find(listed / "PCBData")
+    pairs = read(find(listed.parent), "trainval")
+    assert [(pair.group, pair.defects[0].label) for pair in pairs[9:11]] == [("group1", 2), ("group2", 2)]
     assert pairs[1].tested.is_file()
     assert pairs[1].template.is_file()
-    assert pairs[1].defects[0].label == 1
-    train, held = split_held_out(pairs, 3)
-    assert ([pair.key for pair in held], len(train)) == (["00000004", "00000005"], 4)
-    table = write(folder, read(folder, "test"), tmp_path / "out")
-    items, _ = find_images(table, {"group0", "group1"})
-    assert len(items) == 6
-    assert not [item.error for item in items if item.error]
-    assert [item.reference.name for item in items] == [f"{index:08d}_temp.jpg" for index in range(6)]
+    train, held = split_held_out(pairs, 10)
+    assert ([pair.key for pair in held], len(train)) == (["109", "209"], 18)
+    for _ in range(2):  # again, over itself
+        table = write(listed, read(listed, "test"), listed / "out")
+    items, _ = find_images(table, {"group1", "group2"})
+    assert [item.error for item in items] == [None] * 2
+    assert [item.reference.name for item in items] == ["110_temp.jpg", "210_temp.jpg"]
     assert all(item.reference.is_file() for item in items)
-    write(folder, read(folder, "test"), tmp_path / "out")  # again, over itself
 
 
 def shown(true, found):
@@ -216,8 +189,8 @@ def shown(true, found):
 A, B, FAR = (0, 0, 10, 10), (50, 50, 60, 60), (90, 90, 99, 99)
 
 
-def test_the_program_that_measures_the_expert_gets_nearly_every_box_of_it(tmp_path):
-    pairs = read(data_set(tmp_path / "deeppcb", pairs=2), "test")
+def test_the_program_that_measures_the_expert_gets_nearly_every_box_of_it(listed, tmp_path):
+    pairs = read(listed, "test")
     expert, kind = rules.load(evaluate.BOARD_FILE).experts[evaluate.EXPERT], GoldenKind()
     store = Store(tmp_path / "store")
     state = kind.skeleton(expert).state_dict()

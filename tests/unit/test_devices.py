@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -18,21 +19,15 @@ from coe.lab.cluster_simulator import SimulatedNetwork
 from coe.lab.machine import SimulatedMachine
 from coe.lab.simulated import contender
 from coe.lab.workloads.workload import synthetic
-from coe.scheduler.controller import Controller
 from coe.scheduler.costs import Cost, CostTable
-from coe.scheduler.events import Fill, Load, Why
 from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
-from coe.sim.oracle import SampledOracle
-from coe.sim.simulator import Simulator
 from coe.testing import VirtualLine
-
-"""By device: how many times as long as on the quickest an image takes, and how many experts it holds."""
 
 QUICK = Cost(per_image_s=0.02, base_s=0.05, load_s=1.0, weights_bytes=10, activation_bytes=1, max_batch=8)
 
 
 def line_on(devices, counts, *, strategy="late-binding", quick=QUICK):
-    """A line with an executor on each device, in the order of `devices`."""
+    """A line with an executor on each of `devices`: how many times as slow as the quickest, and how many experts."""
     rules = board(counts)
     pools = tuple(PoolSpec(id, id, 10 * experts + 16, 8) for id, (_, experts) in devices.items())
     costs = {
@@ -97,9 +92,8 @@ def test_a_second_device_takes_a_batch_only_if_it_ends_it_sooner():
     inspect(line, "A" * 400, 0.0)  # both devices hold `a` now
     assert images_by_device(line)["cpu"] > 8
     before = images_by_device(line)
-    line.arrive(100.0, "A")
-    line.arrive(100.02, "A")
-    line.arrive(100.03, "A")
+    for at_s in (100.0, 100.02, 100.03):
+        line.arrive(at_s, "A")
     line.run(start=False)
     # The second and third image end in 0.07 + 0.09 s on the GPU, and would end in 0.35 s on the CPU.
     assert images_by_device(line) - before == {"cuda": 3}
@@ -114,17 +108,11 @@ def test_an_expert_that_only_a_far_slower_device_holds_is_loaded_where_it_ends_s
     assert last_s(line) == pytest.approx(1.07)
 
 
-ROWS = [
-    (factor, experts, every_s, rooms)
-    for rooms in ((2, 2), (3, 1))
-    for every_s in (0.05, 0.0, 0.2)
-    for experts in (5, 8)
-    for factor in (50, 20)
-]
+ROWS = list(product(((2, 2), (3, 1)), (0.05, 0.0, 0.2), (5, 8), (50, 20)))
 
 
-@pytest.mark.parametrize(("factor", "experts", "every_s", "rooms"), with_slow_rows(ROWS, fast=2))
-def test_a_slow_second_device_costs_no_image_its_time(factor, experts, every_s, rooms):
+@pytest.mark.parametrize(("rooms", "every_s", "experts", "factor"), with_slow_rows(ROWS, fast=2))
+def test_a_slow_second_device_costs_no_image_its_time(rooms, every_s, experts, factor):
     """The worst waits with a CPU beside the GPU: no worse than with `coserve`, nor than without the CPU."""
     counts = {"ABCDEFGH"[index]: experts - index for index in range(experts)}
     components = random.Random(1).choices([*counts], [*counts.values()], k=400)
@@ -184,17 +172,10 @@ MACHINE = SimulatedMachine("numa-rtx3080ti")
 
 def scene_of(boards, images, network=None, strategy="late-binding"):
     """Images of boards in equal parts, one every 4 ms, that wait as long as it takes."""
-    joined = fleet(boards)
+    joined, chosen = fleet(boards), contender(strategy)
     workload = synthetic(joined.rules, task="boards", requests=images, seed=0)
-    hurries = contender(strategy).strategy.hurries
-    return Scene(
-        MACHINE,
-        workload,
-        joined,
-        contender(strategy),
-        network or SimulatedNetwork(),
-        max_wait_s=1e6 if hurries else None,
-    )
+    max_wait_s = 1e6 if chosen.strategy.hurries else None
+    return Scene(MACHINE, workload, joined, chosen, network or SimulatedNetwork(), max_wait_s=max_wait_s)
 
 
 @pytest.fixture(scope="module")
@@ -242,23 +223,6 @@ def test_verdicts_are_those_of_one_box_also_on_a_slow_network_that_makes_it_slow
     assert run.makespan_s > three.makespan_s
     assert run.images_moved < 1.2 * len(small.workload.arrivals)
     check(cluster_run(small, 2), small, alone, 2)
-
-
-def test_a_simulated_box_loads_first_experts_that_come_with_other_rules():
-    """A preloaded box has its first experts at time 0; those of rules that come later pass the disk."""
-    scene = scene_of(["A"], 1)
-    board = scene.fleet.rules
-    controller = Controller(
-        router=board.router, graph=board.graph, costs=scene.costs, plan=scene.plan, strategy=scene.contender.strategy
-    )
-    simulator = Simulator(controller, SampledOracle(board), preloaded=True)
-    simulator.start()
-    resident = [expert for expert in board.experts if any(expert in pool for pool in controller.pools.values())]
-    pool, absent = "cuda", next(expert for expert in board.experts if expert not in resident)
-    simulator._carry_out(Load(pool, absent, Why.INITIAL))
-    assert not simulator._preloads
-    simulator._carry_out(Fill("cuda", absent))
-    assert not simulator._preloads
 
 
 @pytest.fixture(scope="module")

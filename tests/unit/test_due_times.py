@@ -228,7 +228,7 @@ STEPS = st.lists(
 
 @given(steps=STEPS)
 def test_whatever_comes_and_goes_the_books_are_right_and_who_hurries_goes_by_a_due_time_of_the_board(steps):
-    book, now, under_way, dues = made(max_wait_s=1e6), 0.0, list[Request](), set[float]()
+    book, now, under_way, dues = made(max_wait_s=1e6), 0.0, [], set()
     for number, (what, time, which) in enumerate(steps):
         now += 0.25
         if what in ("dated", "undated"):
