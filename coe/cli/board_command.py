@@ -113,8 +113,8 @@ def _named_point(word: str) -> tuple[str, tuple[float, float]]:
 class New(Placed):
     """Make a first board, in commented files for you to edit; existing files are kept.
 
-    The output ends with open decisions (TODO in the files) and the next commands. Exit status 1 if something is left to
-    decide.
+    The output ends with open decisions (TODO in the files) and the next commands. With --run, exit status 1 if
+    something is left to decide.
 
     Example: coe-board new line7 --photos photos --run
     """
@@ -141,7 +141,7 @@ class New(Placed):
         if not self.run_next:
             return Exit.OK
         if made.open_lines:
-            out.print(f"not run before you decide {counted(len(made.open_lines), 'line')}")
+            out.print(f"not run: {counted(len(made.open_lines), 'line needs', 'lines need')} a decision")
             return Exit.NOT_GOOD
         status = run_commands(made)
         if rules.is_file() and tell_gaps(load(rules), StoreReader(None)) and made.learn:
