@@ -6,7 +6,7 @@ import yaml
 
 PAGE = Path(__file__).parents[2] / "docs" / "results.md"
 DATA = PAGE.with_suffix(".yaml")
-_HEAD = "| | measured | goal | on |\n|---|---|---|---|\n"
+_HEAD = "| figure | measured | goal | on |\n|---|---|---|---|\n"
 
 
 def page():

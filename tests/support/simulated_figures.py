@@ -114,14 +114,17 @@ def _over_bound(rows, figure, **which):
     return [value / least for value, least in pairs]
 
 
-def _warm(rows):
+def _speeds(rows):
     speeds = _values(rows, "images_per_s")
-    return {"an image every 4 ms, 0.5 % in doubt, memories full": f"{min(speeds):.1f} to {max(speeds):.1f} images/s"}
+    return f"{min(speeds):.1f} to {max(speeds):.1f} images/s"
+
+
+def _warm(rows):
+    return {"an image every 4 ms, 0.5 % of findings in doubt, host memory full at the start": _speeds(rows)}
 
 
 def _cold(rows):
-    speeds = _values(rows, "images_per_s")
-    return {"2 % in doubt, memories empty": f"{min(speeds):.1f} to {max(speeds):.1f} images/s"}
+    return {"the same, 2 % in doubt, host memory empty at the start": _speeds(rows)}
 
 
 def _boxes(rows):
@@ -131,7 +134,7 @@ def _boxes(rows):
 
 def _ahead(rows):
     waits = [_values(rows, "p99_s", order=order)[0] for order in ("boards none", "boards", "boards parts")]
-    words = "board A: p99 without foresight; learned order; parts list"
+    words = "board A, p99 latency: no foresight; order of parts learned; parts list"
     return {words: f"{'; '.join(f'{wait_s:.2f}' for wait_s in waits)} s"}
 
 
@@ -140,9 +143,9 @@ def _overall(rows):
     waits = _ratios(rows, "p99_s", "late-binding", "coserve")
     switches = _over_bound(rows, "switches", strategy="late-binding")
     return {
-        "`late-binding` over `coserve`, 64 runs: throughput, mean (worst)": f"{mean(speeds):.3f} ({min(speeds):.3f})",
-        "the same: p99": f"{mean(waits):.3f} ({max(waits):.3f})",
-        "the same: switches over the fewest possible": f"{mean(switches):.3f} ({max(switches):.3f})",
+        "images/s, `late-binding` / `coserve`, 64 runs: mean (worst)": f"{mean(speeds):.3f} ({min(speeds):.3f})",
+        "the same runs, p99 latency, `late-binding` / `coserve`": f"{mean(waits):.3f} ({max(waits):.3f})",
+        "the same runs, switches / fewest possible": f"{mean(switches):.3f} ({max(switches):.3f})",
     }
 
 
@@ -155,7 +158,7 @@ def _paper(rows):
         return "; ".join(f"{min(each):.1f} to {max(each):.1f}" for each in ratios)
 
     return {
-        "`coserve` over `samba`, narrow; board's counts: NUMA (paper: 4.5 to 10.5)": spans("iid"),
+        "images/s, `coserve` / `samba`, NUMA (paper: 4.5 to 10.5): narrow boards; full boards": spans("iid"),
         "the same, images board after board": spans("boards"),
     }
 
@@ -163,7 +166,7 @@ def _paper(rows):
 def _others(rows):
     names = ("hobbit", "duoserve", "expertflow", "emoe", "late-binding")
     ratios = (f"{mean(_ratios(rows, 'images_per_s', name, 'coserve')):.2f}" for name in names)
-    return {f"over `coserve`: {', '.join(f'`{name}`' for name in names)}": ", ".join(ratios)}
+    return {f"images/s, {', '.join(f'`{name}`' for name in names)} / `coserve`": ", ".join(ratios)}
 
 
 def _bound(rows):
@@ -171,7 +174,7 @@ def _bound(rows):
         ", ".join(f"{mean(_over_bound(rows, figure, device=device)):.3f}" for figure in ("switches", "makespan_s"))
         for device in (NUMA, UMA)
     )
-    return {"six other seeds: switches, makespan over the bound: NUMA; UMA": "; ".join(boxes)}
+    return {"six other seeds, switches / bound, makespan / bound: NUMA; UMA": "; ".join(boxes)}
 
 
 MEASURES = {
