@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 import typer
-from golden_parts import part
+from golden_parts import noisy, part
+from picture_folders import saved
 from PIL import Image
 
 from coe.board import rules
@@ -333,16 +334,16 @@ def test_pictures_that_do_not_make_sense_are_refused(run, tmp_path, folders, why
 
 
 def test_the_same_picture_under_two_labels_is_refused_and_named(run, tmp_path):
-    photographs(root := tmp_path / "photos/C1", {"good": 6, "bad": 4})
-    Image.fromarray(part()[40:104, 40:104]).save(root / "good/3.png")
-    shutil.copy(root / "good/3.png", root / "bad/4.png")
+    root, pictures = tmp_path / "photos/C1", [noisy(part(), seed)[40:104, 40:104] for seed in range(10)]
+    saved(root / "good", *pictures[:6])
+    saved(root / "bad", *(255 - pixels for pixels in pictures[6:]), pictures[3])
     said = run(kind=Brightness())
-    assert (said.status, "good/3.png" in said.err, "bad/4.png" in said.err) == (2, True, True)
-    Image.open(root / "bad/4.png").save(root / "bad/4.jpg", quality=95)
-    (root / "bad/4.png").unlink()
+    assert (said.status, "good/03.png" in said.err, "bad/04.png" in said.err) == (2, True, True)
+    Image.open(root / "bad/04.png").save(root / "bad/04.jpg", quality=95)
+    (root / "bad/04.png").unlink()
     said = run()
     assert said.status == 0, "a person may mean it"
-    assert "C1/bad/4.jpg = C1/good/" in said.words
+    assert "C1/bad/04.jpg = C1/good/" in said.words
 
 
 def test_a_kind_that_calls_good_and_bad_alike_is_unproven(run, tmp_path):
