@@ -1,5 +1,5 @@
 # All measurements that need a GPU, one after another: make -kf apps/gpu_runs.mk, or with the names of some steps.
-# docs/gpu.md says what must hold. A step that has succeeded is not run again (remove OUT/STEP.done for that), and one that
+# docs/gpu.md shows how to run them. A step that has succeeded is not run again (remove OUT/STEP.done for that), and one that
 # has failed comes after those that were never tried. OUT/log.txt gets what all steps print, OUT/STEP.json a step's figures.
 SHELL := /bin/bash
 PYTHON ?= .venv/bin/python
