@@ -54,10 +54,13 @@ def test_what_fits_no_layout_gets_an_error_of_its_own(tmp_path):
     items, _ = find(tmp_path, COMPONENTS)
     errors = {item.name: item.error for item in items}
     assert errors["SN1/R1__R0402.png"] is None
-    assert errors["SN1/R1__R042.png"] == "'R042' is not a component of the board; did you mean 'R0402'?"
-    assert errors["R042/a.png"] == "its folder 'R042' is not a component of the board; did you mean 'R0402'?"
-    assert "is too deep" in str(errors["SN1/deep/R2__R0402.png"])
-    assert "is not a component" in str(errors["top.png"])
+    for name, words in (
+        ("SN1/R1__R042.png", ("'R042'", "'R0402'")),
+        ("R042/a.png", ("folder 'R042'", "'R0402'")),
+        ("SN1/deep/R2__R0402.png", ("too deep",)),
+        ("top.png", ("component",)),
+    ):
+        assert all(word in errors[name] for word in words)
     wrong = next(item for item in items if item.name == "SN1/R1__R042.png")
     assert (wrong.serial, wrong.refdes, wrong.component) == ("SN1", "R1", "R042")
 
@@ -67,7 +70,7 @@ def test_other_files_are_reported(tmp_path):
     items, skipped = find(tmp_path, COMPONENTS)
     assert [item.name for item in items] == ["R0402/a.png"]
     assert [other.path.name for other in skipped] == [".DS_Store", ".git", "Thumbs.db", "notes.txt"]
-    assert skipped[2].reason == "'.db' is not the extension of an image"
+    assert "'.db'" in skipped[2].reason
 
 
 @pytest.mark.parametrize("name", ["empty", "absent", "only-others", "R0402.txt", "R0402.zip"])
@@ -118,26 +121,21 @@ def test_a_bad_row_is_an_error_of_that_image_alone(tmp_path):
     rows = ["a.png,R0402", "gone.png,R0402", "../a.png,R0402", "/etc/a.png,R0402", ",R0402", "x/../a2.png,"]
     table(tmp_path, "\n".join(["path,component", *rows, "b.png,R042", ""]))
     items, _ = find(tmp_path, COMPONENTS)
-    assert [item.error for item in items] == [
-        None,
-        "images.csv:3: there is no file 'gone.png'",
-        "images.csv:4: '../a.png' is outside the folder of the table; give a path relative to it",
-        "images.csv:5: '/etc/a.png' is outside the folder of the table; give a path relative to it",
-        "images.csv:6: the path is empty",
-        "images.csv:7: there is no file 'a2.png'",
-        "images.csv:8: 'R042' is not a component of the board; did you mean 'R0402'?",
-    ]
+    assert items[0].error is None
+    words = ("'gone.png'", "'../a.png' is outside", "'/etc/a.png' is outside", "empty", "'a2.png'", "'R0402'")
+    for line, (item, word) in enumerate(zip(items[1:], words, strict=True), 3):
+        assert (item.error.startswith(f"images.csv:{line}: "), word in item.error) == (True, True)
     assert items[4].name == "images.csv:6"
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "no column path and no column component"),
-        ("file,component\n", "images.csv:1: no column path;"),
-        ("path,component\n", "holds no images"),
-        ("path,component\na.png,R0402\n./a.png,C0603\n", "images.csv:3: 'a.png' is listed already in line 2"),
-        ('path,component\n"a.png,R0402\n', "not a line of CSV"),
+        ("", "column path"),
+        ("file,component\n", "images.csv:1: .*column path"),
+        ("path,component\n", "no images"),
+        ("path,component\na.png,R0402\n./a.png,C0603\n", "images.csv:3: 'a.png'.*line 2"),
+        ('path,component\n"a.png,R0402\n', "CSV"),
         ("path,component\nü.png,R0402\n", "not UTF-8"),
     ],
 )
