@@ -11,13 +11,15 @@ from golden_parts import bad, moved, noisy, part
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from small_experts import edit
+from trainings import plan, silent
 
 from coe.board import scores
 from coe.core import NOTHING, Expert, GoodLimits, Shown
 from coe.errors import StoreError
 from coe.learn import golden_reference
 from coe.store.exam import Exam, ExamItem, added, stops_of
-from coe.store.kinds import Reference, TrainingPlan, resolve
+from coe.store.kinds import Reference, resolve
 from coe.store.store import Store
 from coe.store.store_reader import Snapshot
 from coe.testing import rules_from
@@ -72,6 +74,10 @@ def circuit(seed, turned=False):
     return noisy(moved(picture, *(int(value) for value in chance.integers(-1, 2, 2))), seed, levels=6)
 
 
+def reference_of(pixels, id=""):
+    return Reference(pixels, np.zeros(pixels.shape[:2], np.uint8), id)
+
+
 def train_on(folder, *drawn, **options):
     references = {}
     for name, draw, count in drawn:
@@ -81,8 +87,7 @@ def train_on(folder, *drawn, **options):
             Image.fromarray(pixels).save(folder / name / "good" / file)
         learned = golden_reference.learn(pictures if count > 2 else {"0.png": pictures["0.png"]})
         references[name] = Reference(learned.image, learned.spread, f"b/{name}")
-    plan = TrainingPlan(folder, folder, 1, 8, 1e-3, threads=1, references=references, **options)
-    return difference.train(EXPERT, plan, lambda *_: None), references
+    return difference.train(EXPERT, plan(folder, references=references, **options), silent), references
 
 
 @pytest.fixture
@@ -173,7 +178,7 @@ def test_a_component_without_good_parts_has_those_of_its_package_or_is_for_a_per
     expert = replace(EXPERT, limits=limits)
     good = part()
     for id, doubted in (("c", False), ("same", False), ("other", True), ("unknown", True)):
-        reference = Reference(good, np.zeros(good.shape[:2], np.uint8), id)
+        reference = reference_of(good, id)
         finding = judged(expert, noisy(good, 1), reference)
         assert (finding.label, "good parts differ" in finding.doubt) == (NOTHING, doubted)
         assert judged(expert, bad(good), reference).boxes, "what differs much is a defect all the same"
@@ -181,20 +186,19 @@ def test_a_component_without_good_parts_has_those_of_its_package_or_is_for_a_per
 
 def test_one_picture_of_a_part_teaches_no_limit(tmp_path):
     Image.fromarray(part(0)).save(tmp_path / "0.png")
-    reference = Reference(part(0), np.zeros(part(0).shape[:2], np.uint8))
-    plan = TrainingPlan(tmp_path, tmp_path, 1, 8, 1e-3, threads=1, references={"U1": reference})
-    trained = difference.train(EXPERT, plan, lambda *_: None)
-    assert (trained.metrics["good_parts"], trained.metrics["limit"]) == (0, LIMIT)
-    assert "no good part shows how parts differ" in trained.remarks[0]
+    reference = reference_of(part(0))
+    made = plan(tmp_path, references={"U1": reference})
+    trained = difference.train(EXPERT, made, silent)
+    assert (trained.metrics["good_parts"], trained.metrics["limit"], len(trained.remarks)) == (0, LIMIT, 1)
     assert "good parts differ" in judged(replace(EXPERT, limits=trained.limits), noisy(part(0), 1), reference).doubt
     Image.fromarray(noisy(part(0), 2)).save(tmp_path / "1.png")
-    trained = difference.train(EXPERT, plan, lambda *_: None)
+    trained = difference.train(EXPERT, made, silent)
     assert trained.limits[""].pictures == 1, "of two pictures each is the reference of the other"
     assert judged(replace(EXPERT, limits=trained.limits), noisy(part(0), 1), reference).doubt == ""
 
 
 def test_what_golden_takes_for_no_defect_is_for_a_person_if_good_parts_differ_less():
-    reference = Reference(part(), np.zeros(part().shape[:2], np.uint8))
+    reference = reference_of(part())
 
     def doubt(largest, misfit=1.0):
         expert = replace(GOLDEN, limits={"": GoodLimits(largest, misfit, 9)})
@@ -218,8 +222,7 @@ def test_what_golden_takes_for_no_defect_is_for_a_person_if_good_parts_differ_le
 
 
 def test_limits_go_with_the_weights_a_line_keeps_to_them_and_over_which_nothing_lies_are_damage(tmp_path):
-    store = Store(tmp_path)
-    state = difference.skeleton(EXPERT).state_dict()
+    store, state = Store(tmp_path), difference.skeleton(EXPERT).state_dict()
     limits = {"b/U1": GoodLimits(40.0, 0.02, 3)}
 
     def put(limits):
@@ -232,22 +235,10 @@ def test_limits_go_with_the_weights_a_line_keeps_to_them_and_over_which_nothing_
     put({"b/U1": GoodLimits(90.0, 0.02, 3)})
     with pytest.raises(StoreError, match="limits"):
         snapshot.manifest("b/d")
-
-
-@pytest.mark.parametrize("limits", ['{"largest": NaN, "misfit": 0.1, "pictures": 3}', '{"largest": 9, "misfit": -1}'])
-def test_limits_over_which_nothing_lies_are_a_damaged_manifest(tmp_path, limits):
-    store = Store(tmp_path)
-    state = difference.skeleton(EXPERT).state_dict()
-    store.put("b/d", kind="difference", labels=EXPERT.labels, input_size=160, state=state)
-    file = store.folder("b/d") / "manifest.json"
-    file.write_text(
-        file.read_text()
-        .replace('"limits":{}', f'"limits":{{"b/U1":{limits}}}')
-        .replace('"limits": {}', f'"limits": {{"b/U1": {limits}}}')
-    )
-    assert "U1" in file.read_text()
-    with pytest.raises(StoreError, match="cannot be read"):
-        store.manifest("b/d")
+    for damage in ({"largest": float("nan")}, {"misfit": -1}):
+        edit(store, "b/d", limits={"b/U1": {"largest": 9, "misfit": 0.1, "pictures": 3} | damage})
+        with pytest.raises(StoreError, match="cannot be read"):
+            store.manifest("b/d")
 
 
 def looks(parts, each, within, ways=40):
@@ -292,15 +283,11 @@ def drawn(seed, count, far=0.0):
     return features
 
 
-@pytest.mark.parametrize("share", [0.01, 0.05])
-def test_good_parts_are_near_and_others_are_not(share):
-    near = Nearness.of(drawn(1, 20), np.arange(20), share)
-    assert (near.of_others(drawn(2, 400)) > near.limit).mean() < 4 * share
-    assert (near.of_others(drawn(3, 50, far=6.0)) > near.limit).all()
-
-
-def test_a_network_says_what_was_learned_and_parts_that_are_all_the_same_give_numbers():
-    near = Nearness.of(drawn(1, 20), np.arange(20), 0.05)
+def test_good_parts_are_near_and_others_are_not_as_a_network_says_too():
+    for share in (0.01, 0.05):
+        near = Nearness.of(drawn(1, 20), np.arange(20), share)
+        assert (near.of_others(drawn(2, 400)) > near.limit).mean() < 4 * share
+        assert (near.of_others(drawn(3, 50, far=6.0)) > near.limit).all()
     network = NearnessNetwork(300)
     network.fill(near)
     further = drawn(4, 30, far=2.0)
@@ -417,7 +404,7 @@ def nowhere():
     }
 
 
-@pytest.mark.parametrize("what", list(nowhere()))
+@pytest.mark.parametrize("what", ["parts at any place", "a surface", "one colour"])
 def test_where_nobody_can_tell_the_place_the_exam_does_not_tell_what_passes(what):
     images = nowhere()[what]
     assert exam.parts_of(images) == [None] * len(images)
