@@ -21,7 +21,6 @@ from coe.store.kinds import Kind, ModuleKind
 from experts.findings import classified
 from experts.geometry import letterbox
 
-
 class Good(ModuleKind):
     name = "foreign_kinds.good:Good"
     task = "classify"
@@ -38,10 +37,8 @@ class Good(ModuleKind):
     def postprocess(self, outputs, prepared, expert):
         return classified(outputs.softmax(dim=1), expert)
 
-
 class Abstract(ModuleKind):
     name, task = "abstract", "classify"
-
 
 class Bare(Kind):
     name, task = "bare", "classify"
@@ -49,55 +46,42 @@ class Bare(Kind):
     def preprocess(self, image, expert): pass
     def postprocess(self, outputs, prepared, expert): pass
 
-
 class Raising(Good):
     def __init__(self): raise ValueError("no camera\\nhere")
-
 
 class Exiting(Good):
     def __init__(self): raise SystemExit(0)
 
-
 class Demanding(Good):
     def __init__(self, folder): pass
 
-
 class Inherited(BaseException): pass
-
 
 class Odd(Good):
     def __init__(self): raise Inherited("odd")
-
 
 class Nameless(Good): name = None
 class Taskless(Good): task = "guess"
 class Batchless(Good): max_batch = 0
 class Halved(Good): max_batch = 2.5
 
-
 class Asking(Good):
     @property
     def max_batch(self): raise SystemExit("asked")
 
-
 class NoNetwork(Good):
     def skeleton(self, expert): raise OSError("no network")
-
 
 class Leaving(Good):
     def skeleton(self, expert): raise SystemExit(7)
 
-
 class Failing(Good):
     def forward(self, module, images): raise ValueError("bad numbers")
-
 
 class Quitting(Good):
     def forward(self, module, images): raise SystemExit(9)
 
-
 good, number = Good(), 3
-
 
 def function(): raise AssertionError("called")
 """
