@@ -49,9 +49,9 @@ def lines_of_an_event(counted, experts, requests, name):
     "name", with_slow_rows(["late-binding", "coserve", "coserve-em", "coserve-none", "samba-parallel"], fast=1)
 )
 def test_ten_times_the_experts_or_the_waiting_stages_are_no_more_to_look_at(counted, name):
-    few, many = (lines_of_an_event(counted, experts, 200, name) for experts in (150, 1500))
+    few, many = (lines_of_an_event(counted, experts, 150, name) for experts in (100, 1000))
     assert many <= 1.5 * few
-    few, many = (lines_of_an_event(counted, 200, requests, name) for requests in (150, 1500))
+    few, many = (lines_of_an_event(counted, 100, requests, name) for requests in (100, 1000))
     assert many <= 1.5 * few
 
 
