@@ -1,6 +1,6 @@
-"""Pictures for a board without real images: noise on a tint for each component, as frequent as its count.
+"""Draw pictures for a board without real images: noise on a colour of each component, as many as its count asks for.
 
-They show nothing, but they load a box as the board's images would: `python -m apps.boards.images --board A`.
+They show nothing, but load a machine like real images of the board: `python -m apps.boards.images --board A`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Make the board file of a large production board: `python -m apps.boards.make --board A --seed 1 --out FILE`.
 
-The two boards have the size of those in the CoServe paper (section 5.1): A has 352 component types, B has 342; each
+The two boards are as large as those of the CoServe paper (section 5.1): A has 352 component types, B has 342; each
 type has its own ResNet101 classifier, and about a third lead to YOLOv5 detectors that several types share.
 Every choice comes from the seed, through `random.Random.random()` alone, whose sequence Python guarantees.
 """
@@ -115,9 +115,9 @@ def _flow(words: tuple[str, ...]) -> str:
 def main(arguments: list[str] | None = None) -> None:
     """Write the board file that the options ask for."""
     parser = argparse.ArgumentParser(prog="python -m apps.boards.make", description=__doc__)
-    parser.add_argument("--board", choices=sorted(TYPES), required=True, help="the board to make")
+    parser.add_argument("--board", choices=sorted(TYPES), required=True, help="board to make")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random choices (default: 1)")
-    parser.add_argument("--out", type=Path, required=True, help="the YAML file to write")
+    parser.add_argument("--out", type=Path, required=True, help="YAML file to write")
     options = parser.parse_args(arguments)
     options.out.write_text(board_file(options.board, options.seed), encoding="utf-8")
     print(f"wrote {options.out}")

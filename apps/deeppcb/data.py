@@ -68,7 +68,7 @@ def defects(path: Path) -> Iterable[Defect]:
     """
     for words in _rows(path, 5):
         if not all(word.isdecimal() for word in words) or not 1 <= int(words[4]) <= len(LABELS):
-            raise DataMissing(f"'{path}': '{' '.join(words)}' is no x1 y1 x2 y2 class; get the data set again")
+            raise DataMissing(f"'{path}': '{' '.join(words)}' is not 'x1 y1 x2 y2 class'; download the data set again")
         x1, y1, x2, y2, label = map(int, words)
         yield Defect(label - 1, (x1, y1, x2, y2))
 
@@ -78,11 +78,11 @@ def _rows(path: Path, count: int) -> Iterator[list[str]]:
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise DataMissing(f"'{path}' cannot be read ({error}); get the data set again") from error
+        raise DataMissing(f"'{path}' cannot be read ({error}); download the data set again") from error
     for line in lines:
         words = line.replace(",", " ").split()
         if words and len(words) != count:
-            raise DataMissing(f"'{path}': '{line}' has not {count} words; get the data set again")
+            raise DataMissing(f"'{path}': expected {count} words, found '{line}'; download the data set again")
         if words:
             yield words
 

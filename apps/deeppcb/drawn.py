@@ -99,7 +99,7 @@ def drawn(pair: Pair, wanted: int, chance: np.random.Generator) -> tuple[Grey, t
 def _read(path: Path) -> Grey:
     picture = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
     if picture is None:
-        raise DataMissing(f"'{path}' cannot be read as a picture; get the data set again")
+        raise DataMissing(f"'{path}' is not a readable picture; download the data set again")
     return np.asarray(picture, np.uint8)
 
 

@@ -178,7 +178,7 @@ def main(
     careful, types = reports_of(tested, found.shown, careful_limit(held.shown)), {pair.group for pair in tested}
     reports |= {f"{part}, few false calls": careful[part] for part in careful if part not in types}
     show(console, reports)
-    console.print(f"threshold {limit:.2f}, {1e3 * found.seconds:.0f} ms of one core an image")
+    console.print(f"threshold {limit:.2f}, {1e3 * found.seconds:.0f} ms of one core per image")
     out.mkdir(parents=True, exist_ok=True)
     text = json.dumps({**reports, "seconds": found.seconds}, indent=2)
     (out / "golden.json").write_text(text + "\n", encoding="utf-8")

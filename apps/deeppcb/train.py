@@ -56,7 +56,7 @@ def with_drawn(pairs: Sequence[Pair], repeat: int, wanted: int, out: Path, seed:
         picture, defects = drawn(pair, wanted, chance)
         path = out / f"{number}.jpg"
         if not cv2.imwrite(str(path), picture):
-            raise ConfigError(f"'{path}' cannot be written; is the disk full?")
+            raise ConfigError(f"'{path}' cannot be written; check the free space and the permissions of its folder")
         copies.append(replace(pair, tested=path, defects=defects))
     return copies
 
@@ -69,12 +69,12 @@ def main(  # noqa: PLR0913
     epochs: Annotated[int, typer.Option(help="Passes over the crops with a defect.")] = 11,
     rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.002,
     init: Annotated[Path | None, typer.Option(help="Weights to start from, as weights.safetensors.")] = None,
-    threads: Annotated[int, typer.Option(help="Threads of computation; 0 for all cores.")] = 0,
-    repeat: Annotated[int, typer.Option(min=1, help="How many copies a pair of a rare board type has at most.")] = 4,
+    threads: Annotated[int, typer.Option(help="Threads of the CPU; 0 uses all cores.")] = 0,
+    repeat: Annotated[int, typer.Option(min=1, help="Most copies of a pair of a rare board type.")] = 4,
     draw: Annotated[
-        int, typer.Option(min=0, help="Defects to draw into each copy, beside the pairs as they are; 0: copies alone.")
+        int, typer.Option(min=0, help="Defects to draw into each copy; 0 draws none. The original pairs are used, too.")
     ] = 10,
-    seed: Annotated[int, typer.Option(help="Seed of everything drawn at random.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random choices.")] = 0,
 ) -> None:
     """Train the DeepPCB expert that compares with templates, and put it into the store."""
     listed = deeppcb.read(deeppcb.find(data), "trainval")

@@ -1,6 +1,6 @@
 """Make the demo board: `python -m apps.demo.build` renders its images and trains its experts into the store.
 
-Images and experts of an earlier build are kept, if the recipe, the renderer and the seed are still the same.
+Images and experts of an earlier build are kept if recipe, renderer and seed have not changed.
 """
 
 from __future__ import annotations
@@ -195,15 +195,17 @@ def _show(reports: queue.Queue[work.Report], progress: Progress, bars: dict[str,
 def main(arguments: list[str] | None = None) -> None:
     """Build what the options ask for."""
     parser = argparse.ArgumentParser(prog="python -m apps.demo.build", description=__doc__)
-    parser.add_argument("--images", type=Path, default=IMAGES, help="where the boards' images go (%(default)s)")
+    parser.add_argument("--images", type=Path, default=IMAGES, help="folder for the boards' images (%(default)s)")
     parser.add_argument("--store", type=Path, help="the expert store (default: $COE_STORE, or ./store)")
     parser.add_argument("--seed", type=int, default=1, help="seed of all random choices (%(default)s)")
     parser.add_argument("--boards", type=int, default=6, help="number of boards to render (%(default)s)")
     parser.add_argument(
-        "--workers", type=int, help="number of processes, of one thread each (default: one for each core)"
+        "--workers", type=int, help="number of processes with one thread each (default: one for each core)"
     )
     parser.add_argument("--only", action="append", metavar="EXPERT", help="train only this expert; repeatable")
-    parser.add_argument("--quick", action="store_true", help="train briefly, to try the build; the experts are useless")
+    parser.add_argument(
+        "--quick", action="store_true", help="train briefly, to test the build; its experts are useless"
+    )
     parser.add_argument("--force", action="store_true", help="make everything again")
     options = parser.parse_args(arguments)
     begun = time.perf_counter()

@@ -1,8 +1,8 @@
-"""Measures how well the demo board is inspected: `python -m apps.demo.evaluate`, on boards that no expert learned from.
+"""Measure how well the demo board is inspected, on boards that no expert was trained on.
 
-Two lots are rendered and inspected through the public API. In the first, as on a production line, most parts are good;
-in the second every third part has a defect, so that each defect occurs often enough to count. A verdict is right if
-it is OK for a good part and NG for a bad one; REVIEW is never counted as right.
+`python -m apps.demo.evaluate` renders two lots and inspects them through the public API. In the first, as on a
+production line, most parts are good. In the second every third part has a defect, so that each defect occurs often
+enough to count. A verdict is right if it is OK for a good part and NG for a bad one; REVIEW is never right.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=FIRST_SEED, help="seed of the boards (%(default)s)")
     parser.add_argument("--memory", default="1.5GiB", help="memory of the line (%(default)s)")
     parser.add_argument(
-        "--at-least", type=float, default=0.97, metavar="SHARE", help="exit with 1 below this accuracy (%(default)s)"
+        "--at-least", type=float, default=0.97, metavar="SHARE", help="exit status 1 below this accuracy (%(default)s)"
     )
     parser.add_argument(
         "--precision",
         default="fp32",
-        help="fp32, half or mixed; two, e.g. fp32,mixed, inspect the same lots, and differing verdicts are listed",
+        help="fp32 or mixed; fp32,mixed inspects the same lots in both and lists verdicts that differ",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of tables")
     options = parser.parse_args(arguments)

@@ -1,8 +1,8 @@
-"""A board as somebody brings it: the files that KiCad writes, and two photographs that lie turned and aslant.
+"""Draw an example of a user's board: the files that KiCad writes, and two photographs, rotated and slightly tilted.
 
     python -m apps.demo.own_board --to build/own
 
-There are `pnp.csv` (all parts, three fiducials, four mounting holes), `bom.csv` (one part is not fitted) and
+It writes `pnp.csv` (all parts, three fiducials, four mounting holes), `bom.csv` (one part is not fitted) and
 `boards/SN1.png`, `boards/SN2.png`. The parts are drawn as boxes with terminations, leads and a mark at the first pin.
 """
 
@@ -241,11 +241,11 @@ def _draw(board: Pixels, kind: Kind, x: float, y: float, angle: float) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Write what the options ask for."""
     parser = argparse.ArgumentParser(prog="python -m apps.demo.own_board", description=__doc__)
-    parser.add_argument("--to", type=Path, default=Path("build/own"), help="where the files go (%(default)s)")
+    parser.add_argument("--to", type=Path, default=Path("build/own"), help="folder for the files (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="seed of all random choices (%(default)s)")
     options = parser.parse_args(arguments)
     build(options.to, options.seed)
-    print(f"a placement file, a BOM and two photographs in {options.to}")
+    print(f"written: a placement file, a BOM and two photographs, in {options.to}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Photographs of components as somebody brings them: a folder for each component, and in it one for each label.
+"""Draw example photographs of components: a folder for each component, and in it a folder for each label.
 
     python -m apps.demo.own_photographs --to build/photos
 
-There are the twelve component types of the demo board, or those that are named, good and with their defects.
+It draws good and defective parts of the twelve component types of the demo board, or of those given.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def draw(to: Path, components: Collection[str], *, good: int, bad: int, seed: in
 def main(arguments: list[str] | None = None) -> None:
     """Draw what the options ask for."""
     parser = argparse.ArgumentParser(prog="python -m apps.demo.own_photographs", description=__doc__)
-    parser.add_argument("--to", type=Path, default=Path("build/photos"), help="the folder (%(default)s)")
-    parser.add_argument("--component", action="append", choices=list(COMPONENTS), help="only these, not all twelve")
+    parser.add_argument("--to", type=Path, default=Path("build/photos"), help="folder for them (%(default)s)")
+    parser.add_argument("--component", action="append", choices=list(COMPONENTS), help="draw only this one; repeatable")
     parser.add_argument("--good", type=int, default=24, help="good parts of each component (%(default)s)")
     parser.add_argument("--bad", type=int, default=6, help="parts with each defect (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="seed of all random choices (%(default)s)")
     options = parser.parse_args(arguments)
     components = options.component or list(COMPONENTS)
     drawn = draw(options.to, components, good=options.good, bad=options.bad, seed=options.seed)
-    print(f"{drawn} photographs of {len(components)} components in {options.to}")
+    print(f"written: {drawn} photographs of {len(components)} components in {options.to}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Compares a run with the truth of rendered boards: `python -m apps.demo.verdicts RUN --images IMAGES`.
+"""Compare a run with the true defects of rendered boards: `python -m apps.demo.verdicts RUN --images IMAGES`.
 
-The true defects of rendered boards are known. A verdict is right if it is OK for a good
+A verdict is right if it is OK for a good
 part and NG for a bad one; REVIEW is never counted as right.
 """
 
@@ -68,9 +68,9 @@ def sentence(count: Count) -> str:
     """Return a sentence on the right verdicts, false calls and escapes of a run."""
     ng = count.bad - count.escapes - count.bad_reviewed
     return (
-        f"against the truth: {count.accuracy:.1%} of {count.images} verdicts are right; of {count.bad} bad parts "
-        f"{ng} are NG, {count.bad_reviewed} REVIEW and {count.escapes} escape; of {count.good} good parts "
-        f"{count.false_calls} are called NG and {count.good_reviewed} REVIEW"
+        f"right verdicts: {count.accuracy:.1%} of {count.images}; of {count.bad} bad parts: {ng} NG, "
+        f"{count.bad_reviewed} REVIEW, {count.escapes} OK (escapes); of {count.good} good parts: "
+        f"{count.false_calls} NG, {count.good_reviewed} REVIEW"
     )
 
 

@@ -1,9 +1,9 @@
-"""Whole demo boards: the pictures of a lot's places on one board with fiducials, as a camera above a line sees it.
+"""Draw pictures of whole demo boards with fiducials, as a camera above a line sees them.
 
     python -m apps.demo.whole --images build/whole/boards
 
-Each place is the picture that `apps.demo.production` takes of it, at its placement, turned as the part lies. A board
-lies in the picture slightly turned and shifted, under light that is a little uneven. Beside the folder of pictures lie
+Each part is drawn as `apps.demo.production` draws it, at its place and angle. Boards are slightly rotated and shifted,
+under slightly uneven light. Beside the folder of pictures it writes
 `parts.csv`, `recipe.yaml`, and `boards.truth.csv` with the true defects.
 """
 
@@ -182,12 +182,12 @@ def _draw_fiducial(board: Pixels, x: float, y: float) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Write what the options ask for."""
     parser = argparse.ArgumentParser(prog="python -m apps.demo.whole", description=__doc__)
-    parser.add_argument("--images", type=Path, default=IMAGES, help="where the boards' pictures go (%(default)s)")
+    parser.add_argument("--images", type=Path, default=IMAGES, help="folder for the boards' pictures (%(default)s)")
     parser.add_argument("--boards", type=int, default=3, help="number of boards (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="seed of all random choices (%(default)s)")
     options = parser.parse_args(arguments)
     build(options.images, options.boards, options.seed)
-    print(f"{options.boards} whole boards in {options.images}")
+    print(f"written: {options.boards} whole boards, in {options.images}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Measures what an OK is worth, on parts of the demo and on photographs.
+"""Measure what an OK is worth, on parts of the demo and on photographs.
 
     python -m apps.earned.measure --data ../shared/data --draws 3
 
-prints one table. Parts of the demo are drawn on a board of one style each, with crops that move by some pixels, lean
-and come in two lights, as a line's do. No picture that an expert learned from judges it. With `--kind
-efficientnet-lite0`, or a ResNet, networks of that kind are tuned, as `coe-experts choose` tunes them, and judge with
-their distances to good parts and by their heads alone; of a photograph, another part is taught, and no defect.
+prints one table. Parts of the demo are drawn with crops that are shifted by some pixels, tilted and in two lights, as
+on a line. No expert judges a picture that it was trained on. With `--kind efficientnet-lite0`, or a ResNet, networks of
+that kind are tuned as `coe-experts choose` tunes them. They judge twice: with their distances to good parts, and by
+their heads alone. From photographs they learn other parts as bad ones, but no defect.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the photographs")
     parser.add_argument("--init", type=Path, help="weights of backbones/efficientnet-lite0, or of the kind to tune")
     parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--kind", default="", help="a network to tune, instead of probe and patch")
-    parser.add_argument("--epochs", type=int, default=CHOSEN_EPOCHS, help="of a network that is tuned")
+    parser.add_argument("--kind", default="", help="network to tune, instead of probe and patch")
+    parser.add_argument("--epochs", type=int, default=CHOSEN_EPOCHS, help="epochs to tune a network")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows: dict[str, Counter[str]] = defaultdict(Counter)
@@ -214,7 +214,7 @@ def main() -> None:
         counted = Counted(verdicts)
         print(f"{row:60} OK {counted.share('OK'):16} REVIEW {counted.share('REVIEW'):16} NG {counted.share('NG')}")
     if gaps:
-        print(f"turned item beside the truth: {100 * float(np.mean(gaps)):.1f} points off in the mean")
+        print(f"exam item `turned`, mean difference from the truth: {100 * float(np.mean(gaps)):.1f} points")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Measures the time to learn, and the time of an image, on a part of the demo: least user seconds of one thread.
+"""Measure the time of training and of judging an image, on a part of the demo: least user time of one thread.
 
     OMP_NUM_THREADS=1 python apps/earned/times.py --init store/backbones/efficientnet-lite0/weights.safetensors
 
-With another version's folder as PYTHONPATH it measures that version.
+With the folder of another version in PYTHONPATH it measures that version.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def measured(name: str, size: int, init: Path, rounds: int) -> str:
             kind.postprocess(outputs, [prepared], expert)
 
     judge()
-    return f"learns in {seconds:.2f} s, an image takes {1000 * least(judge, 3 * rounds) / IMAGES:.1f} ms"
+    return f"training takes {seconds:.2f} s, an image takes {1000 * least(judge, 3 * rounds) / IMAGES:.1f} ms"
 
 
 def main() -> None:

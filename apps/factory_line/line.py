@@ -2,7 +2,7 @@
 
     python -m apps.factory_line.line --board demo --images build/demo/images --rate 20
 
-Each picture under --images stands for a frame that a camera delivers at its moment. The program shows what an
+Each picture under --images stands for a frame that a camera delivers in real time. The program shows what an
 integrator has to write: submit frames without waiting, answer a conveyor once a board is complete, and end properly.
 
 With --parts FILE a board passes only if each part of the list has a picture.
@@ -170,9 +170,9 @@ def inspect() -> Exit:
     parser.add_argument("--board", default="demo", help="a name or a YAML file (default: demo)")
     parser.add_argument("--images", type=Path, default=Path("build/demo/images"), help="folder of pictures")
     parser.add_argument("--store", type=Path, help="folder of the experts (default: $COE_STORE, or ./store)")
-    parser.add_argument("--memory", default="150MB", help="budget for experts and activations (default: 150MB)")
-    parser.add_argument("--rate", type=_rate, default=20.0, help="frames a second (default: 20)")
-    parser.add_argument("--parts", type=Path, help="parts list: a board without a picture of each part does not pass")
+    parser.add_argument("--memory", default="150MB", help="memory for experts and activations (default: 150MB)")
+    parser.add_argument("--rate", type=_rate, default=20.0, help="frames per second (default: 20)")
+    parser.add_argument("--parts", type=Path, help="parts list; a board that lacks a picture of a part does not pass")
     given = parser.parse_args()
     boards = asyncio.run(
         run(given.board, given.images, store=given.store, memory=given.memory, rate=given.rate, parts=given.parts)

@@ -1,7 +1,7 @@
-"""How experts judge that learned from a few photographs: in several draws, on the photographs that were not drawn.
+"""Measure experts that were trained on a few photographs, in several random draws, on the other photographs.
 
 `python -m apps.photos.few_pictures` reads sets of photographs with a `labels.csv` (file, type or object_type, class,
-group). For kinds that learn from good parts alone (`--kind patch`), no bad ones are drawn to learn from.
+group). Kinds that learn good parts alone (`--kind patch`) are not trained on bad ones.
 """
 
 from __future__ import annotations
@@ -146,20 +146,20 @@ def line_of(name: str, draws: Sequence[Draw]) -> str:
 
 def main(
     *,
-    data: Annotated[Path | None, typer.Option(help="The sets. Default: $COE_DATA, or ../shared/data.")] = None,
-    kind: Annotated[str, typer.Option(help="The kind that learns.")] = "probe",
-    side: Annotated[int, typer.Option("--input", help="The input in pixels.")] = 224,
-    only: Annotated[list[str] | None, typer.Option("--type", help="These types alone.")] = None,
-    good: Annotated[int, typer.Option(help="How many good parts are learned.")] = 20,
-    bad: Annotated[int, typer.Option(help="How many bad parts are learned.")] = 20,
-    draws: Annotated[int, typer.Option(help="How many draws.")] = 5,
-    false_calls: Annotated[float | None, typer.Option(help="The wanted rate, of kinds that take one.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Photographs. Default: $COE_DATA, or ../shared/data.")] = None,
+    kind: Annotated[str, typer.Option(help="Kind to train.")] = "probe",
+    side: Annotated[int, typer.Option("--input", help="Longer side of the input in pixels.")] = 224,
+    only: Annotated[list[str] | None, typer.Option("--type", help="Only this type; repeatable.")] = None,
+    good: Annotated[int, typer.Option(help="Good parts to train on.")] = 20,
+    bad: Annotated[int, typer.Option(help="Bad parts to train on.")] = 20,
+    draws: Annotated[int, typer.Option(help="Number of random draws.")] = 5,
+    false_calls: Annotated[float | None, typer.Option(help="Wanted rate, for kinds that take one.")] = None,
 ) -> None:
     """Print a row for each type: right labels (worst and best draw), escapes, false calls, doubts, times."""
     torch.set_num_threads(1)
     resolved: Kind = kinds.resolve(kind)
     assert isinstance(resolved, ModuleKind)
-    print("| type | right | escapes | false calls | in doubt | to learn | an image |\n|---|---|---|---|---|---|---|")
+    print("| type | right | escapes | false calls | in doubt | training | per image |\n|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         learn = partial(tried, Store(Path(folder)), resolved, side, false_calls=false_calls)
         for name, photos in read(data or Path(os.environ.get("COE_DATA") or "../shared/data")).items():

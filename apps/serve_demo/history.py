@@ -1,8 +1,8 @@
-"""A history of boards for pages and measurements: seeded, with a shift that has more defects and an expert that drifts.
+"""Write a history of boards, for pages and measurements: one shift has more defects, and one expert drifts.
 
     python -m apps.serve_demo.history line7/serve.yaml --boards 2000 --hours 72
 
-The rows are those that a line and its operators would have left; pictures are drawn for the newest boards alone.
+It writes the rows that a line and its operators would have written, and pictures of the newest boards only.
 """
 
 from __future__ import annotations
@@ -170,10 +170,10 @@ def recipe_of(connection: Connection) -> Recipe:
 def main() -> None:
     """Fill the database of a service."""
     parser = argparse.ArgumentParser(prog="python -m apps.serve_demo.history", description=__doc__)
-    parser.add_argument("config", type=Path, help="the config file of the service")
+    parser.add_argument("config", type=Path, help="config file of the service")
     parser.add_argument("--boards", type=int, default=2000)
     parser.add_argument("--hours", type=float, default=72.0)
-    parser.add_argument("--pictured", type=int, default=40, help="number of the newest boards that have pictures")
+    parser.add_argument("--pictured", type=int, default=40, help="number of the newest boards that get pictures")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     config = configs.load(options.config)

@@ -1,7 +1,7 @@
 """The demo line as a service, with boards that arrive by themselves: `make serve`.
 
-It makes a service for the board of the first look if there is none, starts `coe-serve run`, says which page to open and
-with which key, and hands a board in every few seconds until Ctrl-C.
+It creates a service for the first-look board if there is none, starts `coe-serve run`, prints which page to open and
+which key to use, and submits a board every few seconds until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m apps.serve_demo.line", description=__doc__)
     parser.add_argument("--images", type=Path, default=Path("build/first-look/images"))
     parser.add_argument("--store", type=Path, default=Path("store"))
-    parser.add_argument("--folder", type=Path, default=Path("build/serve"), help="the folder of the service")
+    parser.add_argument("--folder", type=Path, default=Path("build/serve"), help="folder of the service")
     parser.add_argument("--port", type=int, default=8080)
     parser.add_argument("--every", type=float, default=4.0, help="seconds between two boards")
     options = parser.parse_args()
@@ -106,7 +106,7 @@ def main() -> None:
         if not wait_until_ready(client_of(port), service):
             raise SystemExit("the service did not start; see its messages above")
         print(f"open http://127.0.0.1:{port}/ and sign in as engineer with the key {keys['engineer']}", flush=True)
-        print(f"keys of the other roles are in {options.folder / KEYS}\nCtrl-C ends it", flush=True)
+        print(f"keys of the other roles are in {options.folder / KEYS}\nCtrl-C stops it", flush=True)
         feed(client_of(port, keys["feeder"]), boards_in(options.images), options.every, lambda: service.poll() is None)
     except KeyboardInterrupt:
         pass

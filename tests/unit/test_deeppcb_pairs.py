@@ -73,11 +73,11 @@ def test_pairs_are_read_back_with_their_boxes(tmp_path):
     ("row", "note", "words"),
     [
         (None, None, "cannot be read"),
-        ("a b c\n", None, "has not 2 words"),
-        (ROW, "1 2 3 4 0\n", "'1 2 3 4 0' is no x1 y1 x2 y2 class"),
-        (ROW, "1 2 3 4 7\n", "is no x1 y1 x2 y2 class"),
-        (ROW, "1 2 3 x 1\n", "is no x1 y1 x2 y2 class"),
-        (ROW, "1 2 3 4\n", "'1 2 3 4' has not 5 words"),
+        ("a b c\n", None, "found 'a b c'"),
+        (ROW, "1 2 3 4 0\n", "'1 2 3 4 0' is not 'x1 y1 x2 y2 class'"),
+        (ROW, "1 2 3 4 7\n", "is not 'x1 y1 x2 y2 class'"),
+        (ROW, "1 2 3 x 1\n", "is not 'x1 y1 x2 y2 class'"),
+        (ROW, "1 2 3 4\n", "found '1 2 3 4'"),
         (ROW, None, "cannot be read"),
     ],
 )
