@@ -355,12 +355,13 @@ class LineOptions(BaseModel):
         ),
     ] = ()
     inbox: Annotated[
-        int, Option("Most images under way, on all boxes together.", typed=int, least=1, most=config.MAX_INBOX)
+        int,
+        Option("Maximum number of images under way, on all boxes together.", typed=int, least=1, most=config.MAX_INBOX),
     ] = config.INBOX_IMAGES
     inbox_bytes: Annotated[
         int | None,
         Option(
-            "Most bytes of images under way, in addition to the memory.",
+            "Maximum bytes of images under way, in addition to the memory.",
             default="a part of the memory",
             typed=int,
             least=1,
