@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -355,33 +354,30 @@ def blob_trial(file: Weights, slot: Slot, threads: int) -> Iterator[Trial]:
     buffers = Buffers()
     body: list[Blob] = []
     blobs: list[Blob] = []
-    turns = itertools.count()
-
-    def read() -> Blob:
-        if file.body is not None and not body:
-            body.append(file.body.read(buffers))
-        blob = file.read(buffers, *body)
-        blob.expect(slot.spec)
-        for common in body:
-            open_body(slot, file, common, threads)
-        return blob
 
     def load() -> None:
+        """Read the weights into the memory of the last load: a second copy could be more than a line may take."""
+        while blobs:
+            slot.unbind(blobs[0])
+            blobs.pop().release()
         with contextlib.suppress(CoeError):
-            read().release()
+            if file.body is not None and not body:
+                body.append(file.body.read(buffers))
+            blob = file.read(buffers, *body)
+            blob.expect(slot.spec)
+            for common in body:
+                open_body(slot, file, common, threads)
+            blobs.append(blob)
 
     def answer(pixels: Image) -> Any:
-        # The two blobs take turns, as experts do on a line: each batch binds weights, but for a common body.
-        if not blobs:
-            with contextlib.suppress(CoeError):
-                blobs.extend([read(), read()])
-        return slot.run(blobs[next(turns) % len(blobs)] if blobs else None, torch.from_numpy(pixels))
+        # On a line experts take turns: each batch binds weights, but for a common body.
+        for blob in blobs:
+            slot.unbind(blob)
+        return slot.run(blobs[0] if blobs else None, torch.from_numpy(pixels))
 
     try:
-        trial = warmed(answer, file.expert.input_size, file.bytes, file.path, load)
-        # The first load is not timed: on a line, loads reuse the memory of evicted experts, and bodies stay.
-        trial.load()
-        yield trial
+        load()  # not timed, because it takes fresh memory
+        yield warmed(answer, file.expert.input_size, file.bytes, file.path, load)
     finally:
         slot.unbind()
         for blob in (*blobs, *body):

@@ -221,3 +221,26 @@ def test_a_session_holds_the_weights_that_it_did_not_pack():
     del buffer
     assert buffers.allocated_bytes == 0  # it is not lent again while the session reads it
     assert np.array_equal(session.run(None, {"x": np.zeros((64, 64), np.int8)})[0], numbers)
+
+
+def test_measuring_holds_the_weights_once(prepared, monkeypatch):
+    """An expert in fp32 that is measured for second looks of a small int8 must not take twice its memory."""
+    found, store, _ = prepared
+    expert = next(iter(found.experts.values()))
+    held = []
+
+    class Noting(Buffers):
+        def take(self, size):
+            buffer = super().take(size)
+            held.append(self.allocated_bytes)
+            return buffer
+
+    monkeypatch.setattr("coe.runtime.cpu.Buffers", Noting)
+    device = device_of(found, store)
+    with device.trial(expert) as trial:
+        trial.run(2)
+        trial.load()
+        trial.run(2)
+        trial.load()
+    assert len(held) == 3
+    assert len(set(held)) == 1
