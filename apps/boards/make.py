@@ -16,7 +16,7 @@ from apps.boards.catalogue import COMMON, DETECTORS, FAMILIES, Family
 
 TYPES = {"A": 352, "B": 342}
 LEFT_OUT: dict[str, frozenset[str]] = {"A": frozenset(), "B": frozenset({"J-USB", "SH", "U-BGA"})}
-"""Families that a board does not carry; a detector that no type then needs is left out, too."""
+"""Families that a board does not have; detectors that no type then needs are left out, too."""
 TOP_COUNT, ZIPF, HEAD = 180, 1.25, 5
 """Counts fall as 1 / (rank + HEAD) ** ZIPF from TOP_COUNT (Zipf's law with Mandelbrot's flatter head)."""
 

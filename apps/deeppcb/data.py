@@ -12,7 +12,7 @@ from apps.data_set import DataMissing
 LABELS = ("open", "short", "mousebite", "spur", "copper", "pin-hole")
 """In the order of the data set's class ids 1 to 6."""
 DRAWN_INTO = frozenset({"44000020"})
-"""Keys of tested pictures into which the data set's authors drew the annotations: frames and words hide the board."""
+"""Keys of tested pictures into which the authors of the data set drew annotations: frames and words hide the board."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,31 +26,31 @@ Points = NDArray[np.float64]
 Corners = tuple[int, int, int, int]
 
 BEFORE, AFTER = 10, 9
-"""Pixels from a stroke to the left and top, and to the right and bottom, of its box, as nearly all pin-holes and
-isolated pieces of copper of the training list have them."""
+"""Pixels from a stroke to the left and top sides of its box, and to the right and bottom sides. Nearly all pin-holes
+and isolated pieces of copper of the training list have these distances."""
 _BEYOND = 3
-"""A stroke that touches a part goes on within it, where it changes nothing, by so many pixels at most. In the training
+"""Most pixels by which a stroke that touches a part continues inside it, where it changes nothing. In the training
 list, a side of the boxes of such defects is 0 to 4 pixels farther away, between the quartiles."""
 _APART = 5
-"""The least pixels between what two defects change; their boxes may overlap."""
+"""Least distance in pixels between the pixels that two defects change; their boxes may overlap."""
 _AROUND = 16
-"""How far around a stroke it is looked what the stroke joins."""
+"""Pixels around a stroke in which parts that it joins are searched."""
 _LEAST, _MOST = 14, 1200
-"""The least and the most pixels that a stroke changes."""
+"""Least and most pixels that a stroke changes."""
 _PART = 30
-"""Parts of fewer pixels are ragged borders: a stroke joins none of them. A part that goes on outside of what is looked
-at may be larger than it seems, and counts from so many pixels on."""
+"""Smaller parts, in pixels, are ragged borders, which a stroke does not join. A part that continues outside the area
+searched may be larger than it seems, and is a part from this size on."""
 _CRUMBS, _CRUMB, _SPLIT = 6, 45, 60
-"""A stroke that splits off a part of _CRUMBS pixels, and fewer than _CRUMB, is a mousebite or a spur; one that splits
-off _SPLIT or more is an open or a short; between them the data set has both."""
+"""A stroke that splits off at least _CRUMBS and fewer than _CRUMB pixels is a mousebite or a spur; one that splits off
+_SPLIT or more is an open or a short. Between these sizes the data set has both."""
 _LONGEST = 90
-"""The most pixels from border to border that a stroke crosses."""
+"""Most pixels that a stroke crosses from border to border."""
 _BOW = (8, 40)
-"""The least pixels between the ends of a bow, and the most to the side and up or down."""
+"""Least distance in pixels between the ends of a bow, and most distance to the side and up or down."""
 _TRIES = 12
-"""How often, for each defect wanted, a stroke is tried."""
+"""Strokes that are tried for each wanted defect."""
 _DARK, _LIGHT = ("copper", "spur", "short"), ("pin-hole", "mousebite", "open")
-"""What dark and light strokes are that touch nothing, that touch one part, and that join or split parts."""
+"""Labels of dark and of light strokes: of those that touch nothing, touch one part, and join or split parts."""
 _THICK = (2, 2, 2, 3, 3, 4, 4, 5, 6, 8, 10, 13)
 _THIN = (2, 2, 2, 3, 3, 4)
 _NEAR, _WIDE = np.ones((3, 3), np.uint8), np.ones((5, 5), np.uint8)
@@ -168,7 +168,7 @@ def _bow(free: Grey, away: Points, chance: np.random.Generator) -> _Stroke | Non
 
 
 _SHAPES = (_inside, _at_border, _from_border_to_border, _bow, _at_border, _from_border_to_border)
-"""In this order strokes are tried: those across are often refused."""
+"""Strokes are tried in this order; those that cross something are often refused."""
 
 
 def _any(places: Mask, chance: np.random.Generator) -> Points | None:
@@ -183,7 +183,7 @@ def _any(places: Mask, chance: np.random.Generator) -> Points | None:
 def _across(free: Grey, start: Points, chance: np.random.Generator) -> Points | None:
     """Return points of a line through a place from border to border of what is free, or None if all are too long.
 
-    Of some directions the shortest is likely, as when people draw, but not sure.
+    As when people draw, the shortest of some directions is likely, but not certain.
     """
     best, shortest = None, float(_LONGEST)
     for angle in chance.uniform(0, np.pi) + np.arange(6) * np.pi / 6:

@@ -32,11 +32,11 @@ from coe.store.store import Store
 from experts.golden import GoldenKind
 
 IOU = 0.33
-"""A detection with at least this overlap is right, as the data set's authors measure."""
+"""Least overlap of a right detection, as the authors of the data set measure."""
 PUBLISHED = {"map33": 0.986, "f_score": 0.982}
 LEAST_SCORE = 0.005
 FALSE_IMAGES = 0.005
-"""The share of pictures with a false box that is wanted of a line on which a false call costs much."""
+"""Wanted share of pictures with a false box, for a line on which false calls are expensive."""
 
 
 @dataclass(frozen=True, slots=True)

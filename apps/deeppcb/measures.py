@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
 NEARLY = 0.002
-"""F-scores that differ by no more are taken as equal when a threshold is chosen."""
+"""F-scores that differ by at most this are equal when a threshold is chosen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ import yaml
 from apps.deeppcb.data import LABELS, Pair
 
 SIDE = 640
-"""The side of every picture in pixels."""
+"""Side of every picture in pixels."""
 
 INVERSE = {
     "open": "short", "short": "open", "mousebite": "spur", "spur": "mousebite",
     "copper": "pin-hole", "pin-hole": "copper",
 }  # fmt: skip
-"""What a defect is in the negative, where copper is base and base is copper."""
+"""The label of a defect in the negative, where copper and base material are swapped."""
 
 
 def lay_out(splits: dict[str, list[Pair]], out: Path) -> Path:

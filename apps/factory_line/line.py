@@ -32,7 +32,7 @@ from coe.errors import CoeError
 from coe.pictures import finding, photographs
 
 NAMED = 6
-"""The most places of a board that are named if it is not OK."""
+"""Most places that are named for a board that is not OK."""
 
 
 @dataclass(frozen=True, slots=True)

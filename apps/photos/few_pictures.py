@@ -31,7 +31,7 @@ from coe.variants.fold import fold, network
 
 SETS = ("lookout-objects", "hazelnut", "screws")
 MOST_JUDGED = 200
-"""So many photographs of a draw are judged."""
+"""Most photographs that are judged in a draw."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,9 +32,9 @@ from coe.serve.picture_folder import Pictures
 from coe.serve.recipe_content import RecipeContent
 
 ENDS_US = 10 * SECOND_US
-"""The newest board was decided so long ago."""
+"""Age of the newest decision."""
 TOGETHER = 2000
-"""How many boards are written in one transaction."""
+"""Boards written in one transaction."""
 _OPERATORS = ("ann", "bea")
 _SHARE_ANSWERED = 0.97
 _LATE = 0.004

@@ -29,7 +29,7 @@ from coe.serve.creation import CONFIG, KEYS, Wanted, create
 
 BOARD, MEMORY, KINDS, WITHIN_S = "first_look", "25MB", ("apps.demo",), 20.0
 STARTS_S = 120.0
-"""How long the line may take until it answers: torch is imported, and experts are prepared."""
+"""Longest time until the line answers: it imports torch and prepares experts."""
 _RUN = "import sys; sys.argv[0] = 'coe-serve'; from coe.cli.start import serve; serve()"
 
 
