@@ -285,18 +285,6 @@ def test_any_other_name_is_refused(tmp_path, imported, name):
     refused(imported(), tmp_path / "store", name.replace(" ", "."))
 
 
-def test_the_tensors_of_a_network_are_those_that_it_has(tmp_path):
-    network = kinds.resolve("yolov5n")
-    module = network.skeleton(Expert("y", "yolov5n", ("joint", "bridge"), 64, "t/y"))
-    module.names = {0: "joint", 1: "bridge"}
-    torch.save({"model": module, "best": np.float64(1), "where": Path("x")}, tmp_path / "x.pt")
-    found = network.read(tmp_path / "x.pt")
-    assert found.labels == ("joint", "bridge")
-    expected = {f"model/{name}": value for name, value in module.state_dict().items()}
-    assert found.state.keys() == expected.keys()
-    assert all(torch.equal(found.state[name], expected[name]) for name in expected)
-
-
 def test_what_is_whole_goes_in(tmp_path, imported, state):
     last = {n: v.to(memory_format=torch.channels_last) if v.ndim == 4 else v for n, v in state.items()}
     files = {"plain": state, "ordered": OrderedDict(state), "nested": {"state_dict": state}, "channels last": last}

@@ -249,19 +249,6 @@ def test_a_model_that_says_something_else_than_torch_is_refused():
             int8.export(kind, CLASSIFIER, network(kind, CLASSIFIER, trained(CLASSIFIER)), images(CLASSIFIER, count))
 
 
-def test_a_line_in_mixed_precision_runs_it_and_looks_twice_where_it_doubts(prepared, tmp_path):
-    (tmp_path / "line.yaml").write_text(BOARD, encoding="utf-8")
-    seen = [np.ascontiguousarray(picture.transpose(1, 2, 0)) for picture in images(CLASSIFIER, 9)]
-    labels = {}
-    for precision in ("fp32", "mixed"):
-        with Inspector(tmp_path / "line.yaml", store=prepared.root, precision=precision, memory="64MB") as line:
-            results = [future.result(60) for future in [line.submit(picture, "C") for picture in seen]]
-        labels[precision] = [result.findings[-1].label for result in results]
-        variants = {finding.variant for result in results for finding in result.findings}
-        assert variants <= ({"fp32"} if precision == "fp32" else {"fp32", "int8"})
-    assert labels["mixed"] == labels["fp32"]
-
-
 def test_a_profile_measures_prepared_variants_as_the_engine_runs_them(prepared):
     expert, kind = replace(CLASSIFIER, variant="fp32"), kinds.resolve("narrow")
 

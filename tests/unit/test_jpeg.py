@@ -14,7 +14,6 @@ import pytest
 import tifffile
 from PIL import Image, ImageOps
 
-from coe.cli import inspect
 from coe.core import Expert, FailureKind
 from coe.errors import ConfigError, DamagedImage, ImageError, UnsupportedImage
 from coe.learn import labelled
@@ -434,13 +433,6 @@ def test_a_table_states_checksums(folder):
     assert decode(whole.file).shape == (240, 320, 3)
     with pytest.raises(DamagedImage, match="another SHA-256"):
         decode(damaged.file)
-
-
-def test_the_command_judges_only_what_fits(folder, tiny, tmp_path, call):
-    given = ["--board", tiny[0], "--store", tiny[1], "--images", folder, "--memory", "200MB", "--profile", "none"]
-    assert call(*given, "--out", tmp_path / "out", command=inspect).status == 3
-    first, second = (tmp_path / "out" / "results.jsonl").read_text().splitlines()
-    assert ('"b.jpg"' in second, "another SHA-256" in second, "SHA-256" in first) == (True, True, False)
 
 
 @pytest.mark.parametrize("stated", ["12ab", "g" * 64, "a" * 63, "sha256:" + "a" * 64])

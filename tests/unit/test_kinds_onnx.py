@@ -93,15 +93,6 @@ def test_a_detector_of_the_later_layout(tmp_path):
     assert findings[1].boxes[0].xyxy == (24.0, 28.0, 40.0, 36.0)
 
 
-def test_a_detector_of_the_legacy_layout_counts_its_objectness(tmp_path):
-    candidates = np.zeros((63, 7), np.float32)
-    candidates[2] = [16, 16, 8, 4, 0.5, 0.9, 0.1]
-    candidates[5] = [4, 4, 8, 4, 0.1, 0.1, 0.9]
-    expert = replace(JOINT, outputs=Outputs(name="output0", layout="yolov5"))
-    _, (finding,) = run(detector(tmp_path / "d.onnx", candidates), expert, painted(0))
-    assert (finding.label, round(finding.score, 3), len(finding.boxes)) == ("joint", 0.45, 1)
-
-
 def test_outputs_that_do_not_fit_the_labels_name_the_shapes(tmp_path):
     with pytest.raises(StoreError, match=r"\(6, 9, 9\).*\(n, 2\), \(n, 6, N\) or \(n, N, 7\)"):
         kind.settle(detector(tmp_path / "d.onnx", np.zeros((9, 9))), JOINT)

@@ -151,16 +151,6 @@ def test_sample_images_are_used_and_broken_ones_left_out(store, tmp_path):
         assert ("generated ones are used" in " ".join(said)) is generated
 
 
-@pytest.mark.slow
-def test_an_interrupt_passes_through(store):
-    def tick(done):
-        if done > 0.1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        measured(CLASSIFIER, store, limit_s=30.0, sizes=range(1, 33), tick=tick)
-
-
 def test_control_c_does_not_wait_for_the_end(store):
     sent = []
 

@@ -181,16 +181,6 @@ def test_no_row_beats_its_own_bound(data, case, name, late_s, seed):
     assert row.p50_s <= row.p99_s <= row.makespan_s + slack_s
 
 
-def test_a_bound_counts_from_the_first_request_as_a_makespan_does():
-    """A day's recording may begin at any time."""
-    day = task("A1", requests=50)
-    late = replace(day, arrivals=[Arrival(3600 + one.at_s, one.request) for one in day.arrivals])
-    early_row, late_row = (simulated_run(SimulatedMachine("uma-m2"), one, contender("coserve")) for one in (day, late))
-    assert late_row.lower_bound_makespan_s == pytest.approx(early_row.lower_bound_makespan_s)
-    assert late_row.makespan_s == pytest.approx(early_row.makespan_s)
-    assert late_row.switches == early_row.switches
-
-
 ONE = Configuration({"cuda": 2}, {"cuda": 0.75})
 TWO = Configuration({"cuda": 2, "cuda:1": 2}, {"cuda": 0.75, "cuda:1": 0.75})
 
