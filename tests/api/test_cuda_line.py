@@ -17,6 +17,7 @@ from coe.scheduler.events import Evict, Fill, Filled, Load
 from coe.testing import Experiment
 
 GPU = {"executors": "cuda=2", "memory": "200MB", "device_memory": "520MB", "host_memory": "100MB"}
+BOTH = GPU | {"executors": "cuda=1,cpu=1"}
 
 
 @pytest.fixture(scope="module")
@@ -24,16 +25,14 @@ def costs(tiny):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch_driver, "driver", FakeDriver)
         patch.setattr(worker, "SIZES", FEW)
-        with Inspector(tiny[0], store=tiny[1], **{**GPU, "executors": "cuda=1,cpu=1"}) as line:
+        with Inspector(tiny[0], store=tiny[1], **BOTH) as line:
             return line.costs
 
 
 @pytest.mark.slow
 def test_a_gpu_has_two_batches_under_way_and_a_copy_lane_and_a_cpu_has_neither(driver, tiny, costs):
     board, store = tiny
-    with Inspector(
-        board, store=store, experiment=Experiment(costs=costs), **{**GPU, "executors": "cuda=1,cpu=1"}
-    ) as line:
+    with Inspector(board, store=store, experiment=Experiment(costs=costs), **BOTH) as line:
         depths = {executor.device: executor.depth for executor in line.plan.executors}
         names = {executor.id: executor.device for executor in line.plan.executors}
         threads = {thread.name for thread in threading.enumerate()}
@@ -85,9 +84,7 @@ def test_a_gpu_that_is_lost_leaves_its_work_to_the_cpu(driver, tiny, pictures, e
         key: replace(cost, per_image_s=100 * cost.per_image_s) if key[0] == "cpu" else cost
         for key, cost in costs.by_variant.items()
     }
-    with Inspector(
-        board, store=store, experiment=Experiment(costs=costs), **{**GPU, "executors": "cuda=1,cpu=1"}
-    ) as line:
+    with Inspector(board, store=store, experiment=Experiment(costs=costs), **BOTH) as line:
         driver.troubles["run x"] = [DeviceLost("it fell off the bus")]
         found = {result.request.image: result.verdict for result in line.stream(pictures[:16])}
     assert found == expected
@@ -118,12 +115,10 @@ def test_mixed_precision_on_a_gpu_is_q8(driver, tiny, prepared_tiny, pictures):
     assert {result.verdict for result in results} <= set(Verdict)
 
 
-def test_what_cannot_be_is_said_before_anything_starts(driver, tiny):
-    board, store = tiny
-    with pytest.raises(ConfigError, match=r"9\.00 GiB.*on cuda"):
-        Inspector(board, store=store, **{**GPU, "device_memory": "9GiB"})
-    with pytest.raises(ConfigError, match="give more --device-memory"):
-        Inspector(board, store=store, **{**GPU, "device_memory": "60MB"})
+@pytest.mark.parametrize(("memory", "said"), [("9GiB", r"9\.00 GiB.*on cuda"), ("60MB", "--device-memory")])
+def test_what_cannot_be_is_said_before_anything_starts(driver, tiny, memory, said):
+    with pytest.raises(ConfigError, match=said):
+        Inspector(tiny[0], store=tiny[1], **{**GPU, "device_memory": memory})
 
 
 def test_without_a_gpu_the_sentence_says_what_to_do_instead(tiny):
@@ -134,8 +129,7 @@ def test_without_a_gpu_the_sentence_says_what_to_do_instead(tiny):
         Inspector(board, store=store, **GPU)
 
 
-OPTIONS = {"memory": "200MB", "device_memory": "520MB", "host_memory": "100MB"}
-GPUS = {**OPTIONS, "executors": "cuda:0=2,cuda:1=2,cpu=2"}
+GPUS = {**GPU, "executors": "cuda:0=2,cuda:1=2,cpu=2"}
 
 
 @pytest.fixture
@@ -167,15 +161,11 @@ def test_experts_lie_on_all_gpus_each_within_its_budget_and_results_are_those_of
 
 
 @pytest.mark.parametrize(
-    ("executors", "sentence"),
-    [
-        ("cuda:0=1,cuda=1", "names a GPU with a number and one without; write cuda:0 beside cuda:0"),
-        ("cuda:one=1", "there is no device 'cuda:one'; known: cpu, cuda, and cuda:1 for another GPU"),
-        ("cpu:1=1", "there is no device 'cpu:1'"),
-    ],
+    ("executors", "names"),
+    [("cuda:0=1,cuda=1", "cuda:0"), ("cuda:one=1", "'cuda:one'.*cuda:1"), ("cpu:1=1", "'cpu:1'")],
 )
-def test_names_of_gpus_that_mean_nothing_are_refused(tiny, executors, sentence, gpus):
-    with pytest.raises(ConfigError, match=sentence):
+def test_names_of_gpus_that_mean_nothing_are_refused(tiny, executors, names, gpus):
+    with pytest.raises(ConfigError, match=names):
         Inspector(tiny[0], store=tiny[1], executors=executors, profile=None)
 
 

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -13,7 +14,7 @@ from tables import with_slow_rows
 from coe import FailureKind, Inspector, Picture
 from coe.board import rules
 from coe.cli import inspect
-from coe.errors import ConfigError, LineFull, StoreError
+from coe.errors import ConfigError
 from coe.inspector import line_devices
 from coe.inspector.line_options import LineOptions
 from coe.inspector.profile import Fingerprint, Profile, UsageRow
@@ -89,29 +90,11 @@ def test_a_line_begins_with_the_experts_that_sample_images_needed_most(tiny):
     assert (loads[0][-1], loads[1][0]) == ("body-c", "body-c")
 
 
-def test_weights_for_other_labels_are_said_before_anything_starts(own_tiny):
+def test_a_ready_line_holds_what_it_begins_with_and_one_that_cannot_load_is_ready_all_the_same(own_tiny):
     board, store = own_tiny
-    was = "body-c: {kind: narrow, labels: [ok, bad]"
-    text = board.read_text(encoding="utf-8").replace(was, was.replace("bad", "scratched"))
-    board.write_text(text.replace("body-c, then: {ok: OK, bad: NG}", "body-c, then: {ok: OK, scratched: NG}"))
-    with pytest.raises(StoreError, match=r"body-c.*ok, scratched.*are a narrow of 48 pixels for ok, bad"):
-        Inspector(board, store=store)
-
-
-@pytest.mark.parametrize("limit", ["inbox", "inbox_bytes"])
-def test_an_inbox_bounds_images_and_bytes(tiny, limit):
-    board, store = tiny
-    with Inspector(board, store=store, on_full="raise", **{limit: 1}) as line:
-        future = line.submit(np.zeros((50, 50, 3), np.uint8), "C")
-        with pytest.raises(LineFull, match="1 images are under way"):
-            line.submit(np.zeros((50, 50, 3), np.uint8), "C")
-        assert future.result(60).error is None
-
-
-def test_a_ready_line_holds_what_it_begins_with(tiny):
-    board, store = tiny
     seen = []
-    with Inspector(board, store=store, watchers=[_Watcher(seen)], experiment=Experiment(keep_trace=True)) as line:
+    watcher = SimpleNamespace(observe=lambda event, commands, now, control_s=0.0: seen.append(event))
+    with Inspector(board, store=store, watchers=[watcher], experiment=Experiment(keep_trace=True)) as line:
         assert line.ready(60)
         assert line.metrics().initial_loads == 4
         assert [type(event) for event in seen] == [type(None), *[Loaded] * 4]
@@ -119,21 +102,9 @@ def test_a_ready_line_holds_what_it_begins_with(tiny):
         line.submit(np.zeros((50, 50, 3), np.uint8), "C").result(60)
         assert [part for _, event, commands in line.trace for part, _ in single_steps(event, commands)] == seen
     assert line.metrics().switches == 0
-
-
-def test_a_line_that_cannot_load_is_ready_all_the_same(own_tiny):
-    board, store = own_tiny
     (store / "tiny/body-a/weights.safetensors").write_bytes(b"not weights")
     with Inspector(board, store=store) as line:
         assert line.ready(60)
-
-
-class _Watcher:
-    def __init__(self, seen):
-        self._seen = seen
-
-    def observe(self, event, commands, now, control_s=0.0):
-        self._seen.append(event)
 
 
 def test_labels_in_another_order_are_those_of_the_weights_by_name(own_tiny, pictures):

@@ -11,7 +11,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from quick_line import LIGHT, held, quick
+from quick_line import LIGHT, QuickDevice, held, quick
 
 from coe import Inspector, config
 from coe.core import Expert
@@ -19,7 +19,7 @@ from coe.errors import CoeError
 from coe.inspector.line_devices import decoding
 from coe.lab.rows import Latencies
 from coe.pictures.image_source import ImageSource
-from coe.runtime import cpu, line_engine, trial
+from coe.runtime import cpu, line_engine
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.processor import on_fresh_thread
 from coe.runtime.trial import MeasuredOnce
@@ -28,6 +28,12 @@ from coe.store.store import Store
 
 PICTURE = np.zeros((32, 32, 3), np.uint8)
 AT_DEVICES = ("coe-executor", "coe-answers", "coe-lane", "coe-disk")
+
+
+def ended(threads):
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive(), thread.name
 
 
 @pytest.fixture
@@ -44,20 +50,28 @@ def closed(monkeypatch):
     return seen
 
 
-def ended(threads):
-    for thread in threads:
-        thread.join(20)
-        assert not thread.is_alive(), thread.name
-
-
-def test_a_line_that_is_dropped_closes_its_devices(tiny, closed):
+def test_a_line_that_is_dropped_answers_what_is_under_way_and_closes_its_devices(tiny, closed):
     line = Inspector(tiny[0], store=tiny[1], profile=None)
-    future, threads = line.submit(PICTURE, "A"), line._engine.line_threads.threads
-    future.result()
-    del line, future
+    line.submit(PICTURE, "A").result()
+    threads = line._engine.line_threads.threads
+    del line
     gc.collect()
     ended(threads)
     assert closed == [set()]
+    device = QuickDevice()
+    device.gate.clear()
+    line = quick(tiny, device)
+    futures = [line.submit(LIGHT, "C") for _ in range(40)]
+    assert device.reached.wait(60)
+    threads, engine = line._engine.line_threads.threads, weakref.ref(line._engine)
+    del line
+    gc.collect()
+    device.gate.set()
+    assert {future.result(60).error for future in futures} <= {None, config.STOPPED}
+    ended(threads)
+    del futures
+    gc.collect()
+    assert engine() is None
 
 
 def test_a_line_that_is_open_at_exit_closes_its_devices(tiny, closed, monkeypatch):
@@ -89,7 +103,6 @@ def test_a_line_that_is_closed_closes_its_devices_for_its_caller(tiny, closed, m
     assert closed == [set()]
 
 
-LINES = 3
 MEMORY = "17MB"
 """Enough for each line, and far less than what all of them grow by."""
 
@@ -100,34 +113,6 @@ def measured(measures_itself, monkeypatch):
     fresh = MeasuredOnce()
     monkeypatch.setattr(cpu.CpuDevice.__init__, "__kwdefaults__", {"measured": fresh})
     return fresh
-
-
-@pytest.fixture
-def batches(monkeypatch):
-    sizes = []
-    measure = trial.Trial.batch_bytes
-
-    def count(self, images):
-        sizes.append(images)
-        return measure(self, images)
-
-    monkeypatch.setattr(trial.Trial, "batch_bytes", count)
-    return sizes
-
-
-def test_lines_of_one_board_that_open_at_once_measure_once(tiny, pictures, measured, batches):
-    board, store = tiny
-
-    def inspect(_):
-        with Inspector(board, store=store, memory=MEMORY) as line:
-            return [result.verdict for result in line.stream(pictures[:3])]
-
-    with ThreadPoolExecutor(LINES) as pool:
-        verdicts = list(pool.map(inspect, range(LINES)))
-    assert all(len(each) == 3 and None not in each for each in verdicts)
-    # Two networks, each with one image and with several.
-    assert len(batches) == 4
-    assert repr(measured) == "<MeasuredOnce 2 results>"
 
 
 @pytest.mark.slow

@@ -65,36 +65,6 @@ def test_there_is_a_row_for_each_number_of_boxes_and_mishap_and_boards_come_in_e
     assert "2 boards" in said.out
 
 
-# `coe-bench sim` as a user calls it: what comes out, and what is said of what is wrong
-
-
-BOX = """\
-about: "a box"
-disk: [1GB/s, "made up"]
-memories:
-  host: {size: [MEMORY, "made up"], reserved: [1MB, "made up"]}
-kinds:
-  resnet101: &kind {input: [224, "made up"], weights: [100MB, "made up"], open_ms: [50, "made up"]}
-  yolov5m: *kind
-  yolov5l: *kind
-devices:
-  cpu:
-    memory: host
-    scaling: [[1.0], "made up"]
-    kinds:
-      resnet101: &cost
-        per_image_ms: [10, "made up"]
-        base_ms: [5, "made up"]
-        activation: [1MB, "made up"]
-        max_batch: [4, "made up"]
-      yolov5m: *cost
-      yolov5l: *cost
-configurations:
-  best: {executors: [{cpu: 2}, "made up"]}
-  paper-default: {executors: [{cpu: 2}, "made up"], expert_share: [{cpu: 0.75}, "made up"]}
-"""
-
-
 @pytest.fixture(autouse=True)
 def empty_folder(monkeypatch, tmp_path):
     """Run everything in a folder of its own."""
@@ -141,23 +111,6 @@ def test_a_row_for_every_task_order_tail_box_and_strategy(call):
     ]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "sentence"),
-    [
-        ("MEMORY", "102MB", "preset 'box.yaml', device 'cpu': a pool of 48.2 MiB, one of 2 in memory 'host', does not"),
-        ("  paper-default: ", "  cosy: ", "paper-default"),
-    ],
-)
-def test_a_box_that_will_not_do_is_said(call, tmp_path, old, new, sentence):
-    path = tmp_path / "box.yaml"
-    assert old in BOX
-    path.write_text(BOX.replace(old, new, 1).replace("MEMORY", "1GB"), encoding="utf-8")
-    said = call("sim", "--images", "150", "--device", "box.yaml", "--json", "-")
-    assert (said.status, sentence in said.words) == (2, True)
-    assert len(said.err.splitlines()) == 1
-    assert said.out == ""
-
-
 def test_seeds_of_a_board_differ_and_repeat(call):
     drawn = ("sim", "--board", "A", "--images", "60", "--strategy", "coserve,samba", "--device", "uma-m2")
     box = ("--seeds", "3", "--seed", "4", "--json", "-")
@@ -167,19 +120,6 @@ def test_seeds_of_a_board_differ_and_repeat(call):
     ]
     assert rows_of(call(*drawn, "--seed", "5", "--json", "-"))[0]["makespan_s"] == rows[2]["makespan_s"]
     assert len({row["makespan_s"] for row in rows[::2]}) == 3
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--seeds", "2", "--boxes", "2"),
-        ("--board", "A", "--task", "A2"),
-        ("--board", "A", "--device", "none.json"),
-        ("--board", "none.yaml"),
-    ],
-)
-def test_what_seeds_and_boards_exclude_is_refused(call, words):
-    assert call("sim", *words).status == 2
 
 
 # `coe-bench switch` as a user calls it, on a small network: what it measures, and what it leaves behind

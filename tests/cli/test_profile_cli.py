@@ -208,24 +208,3 @@ def test_a_board_without_weights_is_measured_with_random_ones_and_says_so(bench,
     assert (said.status, "measured with random weights" in said.words) == (0, True)
     assert "4 of 4 experts have no weights" in said.out
     assert profile.load(place).boards
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ((), "which board?"),
-        (("--board", "nowhere"), "no board file"),
-        (("--board", "{board}", "--memory", "1MB"), "does not hold expert"),
-        (("--board", "{board}", "--out", "{folder}"), "cannot be written"),
-        (("--show",), "there is no profile at"),
-        (("--board", "{board}", "--images", "{folder}"), "holds no image"),
-    ],
-)
-def test_what_cannot_work_ends_in_a_sentence(bench, run, tmp_path, arguments, sentence):
-    board, store = bench
-    filled = [argument.format(board=board, folder=tmp_path) for argument in arguments]
-    if "--out" not in filled:
-        filled += ["--out", str(tmp_path / "p.json")]
-    said = run(*filled, "--store", store, "--quick")
-    assert (said.status, sentence in said.words) == (2, True)
-    assert not (tmp_path / "p.json").exists()

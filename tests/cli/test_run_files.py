@@ -10,8 +10,10 @@ import shutil
 from pathlib import Path
 
 import idle_line
+import odd_files
 import pytest
 from idle_line import PICTURES, IdleLine
+from odd_files import ODD
 from tables import with_slow_rows
 
 from coe.cli import inspect
@@ -92,41 +94,31 @@ def other_rules(place):
         file.write("# another version\n")
 
 
-def nothing(place):
-    """Change nothing."""
-
-
 @pytest.mark.parametrize("finished", [True, False], ids=["finished", "half done"])
 @pytest.mark.parametrize(
-    ("change", "options", "sentence"),
+    ("change", "options", "named"),
     [
-        (other_weights, (), "other weights of 2 of 2 experts ('body', 'joint'); put the former weights back into"),
-        (one_other_expert, (), "other weights of 1 of 2 experts ('joint')"),
-        (no_expert, (), "other weights of 1 of 2 experts ('joint')"),
-        (other_rules, (), "another version of the board file"),
-        (other_calibration, (), "another version of the board file"),
-        (nothing, ("--precision", "mixed"), "another precision ('fp32', not 'mixed'); give --precision fp32 again"),
-        (
-            nothing,
-            ("--strategy", "coserve"),
-            "another strategy ('late-binding', not 'coserve'); give --strategy late-binding again",
-        ),
-        (nothing, ("--images", "images/SN0"), "another set of images"),
+        (other_weights, (), ["2 of 2 experts", "'body', 'joint'"]),
+        (one_other_expert, (), ["1 of 2 experts", "'joint'"]),
+        (no_expert, (), ["1 of 2 experts", "'joint'"]),
+        (other_rules, (), ["board file"]),
+        (other_calibration, (), ["board file"]),
+        (None, ("--precision", "mixed"), ["--precision fp32"]),
+        (None, ("--strategy", "coserve"), ["--strategy late-binding"]),
+        (None, ("--images", "images/SN0"), ["images"]),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-def test_a_run_goes_on_with_nothing_else_than_it_began_with(
-    run, place, monkeypatch, change, options, sentence, finished
-):
+def test_a_run_goes_on_with_nothing_else_than_it_began_with(run, place, monkeypatch, change, options, named, finished):
     monkeypatch.chdir(place)
     run()
     if not finished:
         half(place / "out")
-    change(place)
+    if change:
+        change(place)
     before = {path.name: path.read_bytes() for path in (place / "out").iterdir()}
     said = run("--resume", *options)
-    assert (said.status, sentence in said.words) == (2, True)
-    assert "give another folder (--out) to start a new run" in said.words
+    assert (said.status, [word for word in (*named, "--out") if word not in said.words]) == (2, [])
     assert {path.name: path.read_bytes() for path in (place / "out").iterdir()} == before
 
 
@@ -140,8 +132,7 @@ def test_devices_on_which_other_variants_run_are_refused_before_a_picture_is_ins
     assert run("--precision", "mixed").status == 0
     half(place / "out")
     said = run("--precision", "mixed", "--resume", line={"devices": ("cuda",)})
-    assert said.status == 2
-    assert "experts run in fp32, int8, and on these devices they would run in fp16, fp32" in said.words
+    assert (said.status, "fp32, int8" in said.words, "fp16, fp32" in said.words) == (2, True, True)
     assert len(rows(place / "out")) == 3
     assert run("--precision", "mixed", "--resume", line={"devices": ("cpu",)}).status == 0
 
@@ -155,78 +146,21 @@ def test_a_finished_run_keeps_its_figures(run, place):
     assert (before["timed_images"], IdleLine.opened) == (PICTURES, opened)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"",
-        b"{",
-        b"null",
-        b"[]",
-        b"3",
-        b'"run"',
-        b"\xff\xfe",
-        b"{}",
-        b"[" * 100_000,
-        b'{"board": "idle", "experts": 3}',
-        b'{"board": "idle", "experts": {}, "figures": 3}',
-        b'{"board": "idle", "experts": {}, "figures": {"board": "idle"}}',
-        b'{"board": "idle", "experts": {}, "variants": 3}',
-        b'{"board": ["idle"], "experts": {}}',
-    ],
-)
-def test_a_damaged_run_json_is_never_believed(run, place, text):
-    run()
-    (place / "out" / "run.json").write_bytes(text)
-    before = (place / "out" / "results.jsonl").read_bytes()
-    said = run("--resume")
-    assert said.status == 2
-    assert "give another folder (--out) to start a new run" in said.words
-    assert (place / "out" / "results.jsonl").read_bytes() == before
-
-
-def test_a_damaged_line_is_named_and_nothing_is_lost(run, place):
-    run()
-    path = place / "out" / "results.jsonl"
-    first, *others = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(first + b'{"image": "x"}\n' + b"".join(others))
-    before = path.read_bytes()
-    said = run("--resume")
-    assert (said.status, "results.jsonl:2: not a result" in said.words) == (2, True)
-    assert path.read_bytes() == before
-
-
-def pipe(path):
-    os.mkfifo(path)
-
-
-def file(path):
-    path.write_text("in the way")
-
-
 def folder(path):
     (path / "in the way").mkdir(parents=True)
-
-
-def circle(path):
-    path.symlink_to(path.name)
 
 
 @pytest.mark.parametrize(
     ("where", "what"),
     [
-        ("out", file),
-        ("out", pipe),
-        ("out", circle),
-        ("out/results.jsonl", pipe),
-        ("out/results.jsonl", folder),
-        ("out/results.jsonl", circle),
-        ("out/run.json", folder),
-        ("out/.run.json.tmp", folder),
+        *(("out", one) for one in ("noise", "pipe", "link-to-itself")),
+        *(("out/results.jsonl", one) for one in ("pipe", "folder", "link-to-itself")),
+        *((f"out/{name}", "folder") for name in ("run.json", ".run.json.tmp")),
     ],
 )
 def test_a_folder_that_cannot_take_a_run_is_refused_before_it(run, place, where, what):
     (place / where).parent.mkdir(exist_ok=True)
-    what(place / where)
+    folder(place / where) if what == "folder" else ODD[what](place / where)
     opened = IdleLine.opened
     said = run()
     assert (said.status, "--out" in said.words, IdleLine.opened) == (2, True, opened)
@@ -271,37 +205,15 @@ def test_a_disk_that_fails_at_the_end_is_status_4_and_the_run_can_go_on(run, pla
     assert (place / "out" / "report.html").exists()
 
 
-def test_a_disk_that_is_full_in_the_middle_keeps_what_was_written(run, place, monkeypatch):
-    really, left = os.write, [900]
-
-    def write(number, data):
-        if left[0] <= 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        done = really(number, data[: left[0]])
-        left[0] -= done
-        return done
-
-    with monkeypatch.context() as broken:
-        broken.setattr(os, "write", write)
-        assert run().status == 4
-    assert 0 < len(rows(place / "out")) < PICTURES
-    assert run("--resume").status == 0
-    assert len(rows(place / "out")) == PICTURES
-
-
-def into(change):
-    return lambda path: (path.unlink(), change(path))
+# What becomes of a picture while it is inspected: at any time, and between its experts.
+def odd(name):
+    return lambda path: odd_files.replace(path, name)
 
 
 # What becomes of a picture while it is inspected: at any time, and between its experts.
 CHANGES = {
     "vanish": Path.unlink,
-    "folder": into(folder),
-    "pipe": into(pipe),
-    "circle": into(circle),
-    "device": into(lambda path: path.symlink_to("/dev/zero")),
-    "link to nothing": into(lambda path: path.symlink_to("nowhere.png")),
-    "empty": lambda path: path.write_bytes(b""),
+    **{name: odd(name) for name in ("folder", "pipe", "link-to-itself", "endless-device", "link-to-nothing", "empty")},
     "cut": lambda path: path.write_bytes(path.read_bytes()[:-20]),
     "swell": lambda path: os.truncate(path, 10**10),
 }
@@ -318,11 +230,7 @@ def test_a_picture_that_changes_between_its_experts_is_an_error_alone(run, place
         if path.name == Path(NAME).name:
             change(path)
 
-    check_one_error(run(line={"between": staticmethod(between)}), place)
-
-
-def check_one_error(said, place):
-    assert said.status == 3
+    assert run(line={"between": staticmethod(between)}).status == 3
     found = rows(place / "out")
     assert len(found) == PICTURES
     assert [row["image"] for row in found if row["error"]] == [NAME]
@@ -353,10 +261,10 @@ def test_a_picture_that_is_gone_when_the_report_is_written_is_a_note_there(run, 
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (other_weights, "experts in the store were changed while the line was opened; start again"),
+        (other_weights, "experts in the store were changed"),
         (one_other_expert, "experts in the store were changed"),
-        (other_rules, "idle.yaml, or its calibration, was changed while the line was opened; start again"),
-        (other_calibration, "idle.yaml, or its calibration, was changed"),
+        (other_rules, "idle.yaml, or its calibration"),
+        (other_calibration, "idle.yaml, or its calibration"),
     ],
 )
 def test_a_line_that_opened_with_something_else_inspects_nothing(run, place, change, sentence, resumed):

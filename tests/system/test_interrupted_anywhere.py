@@ -95,8 +95,8 @@ def struck_at(number, event, call, *, everywhere=True):
     return strike.came >= number
 
 
-async def awaited(line):
-    await line.inspect(LIGHT, "C")
+async def awaited(asked):
+    return await asked
 
 
 WAYS = {
@@ -105,7 +105,7 @@ WAYS = {
     "drain": lambda line: (line.submit(LIGHT, "C"), line.drain(60)),
     "result": lambda line: line.submit(LIGHT, "C").result(60),
     "stream": lambda line: list(line.stream([Picture(LIGHT, "C")] * 2)),
-    "inspect": lambda line: asyncio.run(awaited(line)),
+    "inspect": lambda line: asyncio.run(awaited(line.inspect(LIGHT, "C"))),
 }
 
 
@@ -169,13 +169,6 @@ def enter_both_and_leave(inside, waiting):
         raise
 
 
-def ended(call):
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    thread.join(20)
-    return not thread.is_alive()
-
-
 @pytest.mark.parametrize("end", ["close", "with", "submit"])
 def test_a_loop_that_is_busy_keeps_no_place_that_the_line_waits_for(tiny, end):
     device = QuickDevice()
@@ -198,7 +191,7 @@ def test_a_loop_that_is_busy_keeps_no_place_that_the_line_waits_for(tiny, end):
         seen.extend(await asyncio.gather(first, *others))
 
     with quick(tiny, device, inbox=1) as line:
-        assert ended(lambda: asyncio.run(work(line)))
+        assert ends(lambda: asyncio.run(work(line)))
     assert {result.verdict for result in seen} >= {Verdict.OK}
     assert len(seen) == 3 + (end == "submit")
 
@@ -215,11 +208,7 @@ def test_what_was_asked_before_a_fork_is_refused_in_the_child(tiny):
             finally:
                 os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-        assert asyncio.run(_awaited(asked)).verdict is Verdict.OK
-
-
-async def _awaited(asked):
-    return await asked
+        assert asyncio.run(awaited(asked)).verdict is Verdict.OK
 
 
 def test_what_was_asked_elsewhere_is_not_awaited_in_a_callback(tiny):
@@ -227,7 +216,7 @@ def test_what_was_asked_elsewhere_is_not_awaited_in_a_callback(tiny):
 
     def wait(asked):
         try:
-            said.set_result(asyncio.run(asyncio.wait_for(_awaited(asked), 20)))
+            said.set_result(asyncio.run(asyncio.wait_for(awaited(asked), 20)))
         except BaseException as error:
             said.set_exception(error)
 
@@ -253,7 +242,7 @@ def test_an_interrupted_submit_leaves_nothing_that_the_line_waits_for(tiny, monk
         with pytest.raises(KeyboardInterrupt):
             line.submit(LIGHT, "C")
     assert line.submit(DARK, "C").result(60).verdict is Verdict.NG
-    assert ended(line.close)
+    assert ends(line.close)
 
 
 def test_a_line_that_got_too_few_threads_does_not_disturb_the_end(tiny, monkeypatch):
@@ -288,6 +277,3 @@ def test_a_stream_waits_for_room_that_others_have_where_submit_would_raise(tiny)
                 time.sleep(0.001)
             device.gate.set()
             assert [result.verdict for result in streamed.result(60)] == [Verdict.NG] * 3
-
-
-# Tickets after which something follows, which whoever makes room does

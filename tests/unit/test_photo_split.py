@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from picture_folders import encoded, write
 from test_photographs import BOARD
 
 from apps.photos.few_pictures import Draw, Photo, drawn, line_of
@@ -18,9 +18,7 @@ from coe.pictures.photographs import SPLIT, Purpose, Split
 
 
 def save(path, value):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(np.full((8, 8, 3), value, np.uint8)).save(path)
-    return path
+    return write(path, encoded(picture=np.full((8, 8, 3), value, np.uint8)))
 
 
 @pytest.fixture
@@ -56,6 +54,8 @@ def test_each_label_has_its_shares_and_parts_stay_together(photos, call):
     assert {purpose for views in cracked for purpose in views} == {"learn", "verify", "test"}
     assert first["D1/good/copy of 3.png"] == first["D1/good/SN3.png"]
     assert first["D1/missing/M.png"] == "learn"
+    said = call("split", photos / "D1", command=experts_command)
+    assert (said.status, str(photos) in said.err) == (2, True), "the folder around it has the split"
 
 
 def test_what_was_said_stays_when_pictures_are_added_and_taken_away(photos, call):
@@ -148,12 +148,6 @@ def test_a_folder_of_a_label_and_one_that_is_a_link_obey_it(photos, board, call,
     inside = folder.replace("../other", "D1")
     learned = {name for name in names if said.rows[f"{inside}/{name}"][0] is Purpose.LEARN}
     assert {one.path.relative_to(photos / folder).as_posix() for one in chosen} == learned
-
-
-def test_the_folder_around_it_has_the_split(photos, call):
-    call("split", photos, command=experts_command)
-    said = call("split", photos / "D1", command=experts_command)
-    assert (said.status, str(photos) in said.err) == (2, True)
 
 
 def test_a_run_over_pictures_that_experts_learned_from_warns(photos, call):

@@ -1,7 +1,6 @@
 """Files of other names beside pictures, or in their place: none of them makes a board OK."""
 
 import hashlib
-import json
 import os
 import unicodedata
 from types import SimpleNamespace
@@ -12,7 +11,6 @@ import pytest
 from picture_folders import encoded, write
 from PIL import Image
 
-from coe.cli import inspect as inspect_cli
 from coe.core import Expert, FailureKind
 from coe.errors import ConfigError, DamagedImage, ImageError
 from coe.learn import labelled
@@ -26,7 +24,8 @@ COMPONENTS = {"C5", "R0402-1.5K", "U-QFP32"}
 _NAMES = """
 {}.png.part {}.png.filepart {}.png.tmp {}.PNG.TMP {}.png.crdownload {}.png~ {}.jpg.1 {}.png.bak {}.png.Xb12aQ {}.tmp
 {}.part .{}.png .in.{}.png. .{}.png.Xb12aQ .{} {}.png# .{}.png.swp
-/ {}.mpo {}.cr2 {}.CR3 {}.nef {}.arw {}.dng {}.heic {}.pdf {}.exr {}.webp {} {}.raw {}.lnk {}.xyz {}.PNG {}.png.png
+/ {}.gif {}.jp2 {}.avif {}.ppm {}.WEBP
+{}.mpo {}.cr2 {}.CR3 {}.nef {}.arw {}.dng {}.heic {}.pdf {}.exr {}.webp {} {}.raw {}.lnk {}.xyz {}.PNG {}.png.png
 """
 UNFINISHED, NOT_READ = (names.split() for names in _NAMES.split("/"))
 NFD = unicodedata.normalize("NFD", "Prüf")
@@ -109,17 +108,6 @@ def test_what_may_become_a_picture_keeps_its_board_from_being_ok(tmp_path, name)
     assert (item.serial, item.failure is None) == ("SN1", False)
 
 
-def test_a_board_is_not_ok_while_its_picture_is_on_its_way(tiny, tmp_path, call):
-    board, store = tiny
-    write(tmp_path / "in" / "SN1" / "R1__C.png", encoded())
-    write(tmp_path / "in" / "SN1" / ".in.R2__C.png.", encoded())
-    given = ("--board", board, "--store", store, "--images", tmp_path / "in", "--out", tmp_path / "out")
-    assert call(*given, "--memory", "12MB", command=inspect_cli).status == 3
-    summary = json.loads((tmp_path / "out" / "summary.json").read_text(encoding="utf-8"))
-    assert summary["boards"]["SN1"] != "OK"
-    assert summary["errors"] == 1
-
-
 def test_names_meet_in_nfc_and_nfd_and_two_that_differ_only_so_are_errors_that_name_both(tmp_path):
     nfc = unicodedata.normalize("NFC", NFD)
     write(tmp_path / nfc / f"{NFD}1__C5.png")
@@ -156,7 +144,6 @@ def test_a_table_finds_its_files_in_either_spelling_and_one_that_lists_both_name
         find(tmp_path, COMPONENTS)
 
 
-COMPONENTS_BESIDE = {"C5", "R0402"}
 RAW = b"\0\0\0\x18ftypcrx \0\0\0\1" + bytes(range(256))
 NOTES = {
     "README": b"what these pictures are\n",
@@ -184,33 +171,31 @@ NOTES = {
 def test_what_goes_with_a_picture_is_left_alone_and_named(tmp_path, folder, name):
     write(tmp_path / folder / "R1__C5.png", encoded())
     write(tmp_path / folder / name, NOTES[name])
-    items, skipped = find(tmp_path, COMPONENTS_BESIDE)
+    items, skipped = find(tmp_path, COMPONENTS)
     assert [(item.name, item.error) for item in items] == [(f"{folder}/R1__C5.png", None)]
     assert [entry.path.name for entry in skipped] == [name]
 
 
-@pytest.mark.parametrize("folder", ["SN1", "C5"])
-@pytest.mark.parametrize("name", ["R2__C5.CR3", ".R1__C5.CR3", "R1__C5.png.part", "R1__C5.webp"])
-def test_a_raw_picture_without_a_picture_that_is_read_is_an_error(tmp_path, folder, name):
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        *((folder, name) for folder in ("SN1", "C5") for name in ("R2__C5.CR3", ".R1__C5.CR3", "R1__C5.png.part")),
+        *((folder, "R1__C5.webp") for folder in ("SN1", "C5")),
+        *(("SN1", f"R2__C5{ending}") for ending in (".AAE", ".MOV", "", ".json")),  # of a place without a picture
+    ],
+)
+def test_a_raw_picture_or_a_note_without_a_picture_that_is_read_is_an_error(tmp_path, folder, name):
     write(tmp_path / folder / "R1__C5.png", encoded())
-    write(tmp_path / folder / name, RAW)
-    items, _ = find(tmp_path, COMPONENTS_BESIDE)
+    write(tmp_path / folder / name, RAW if "R2__C5.CR3" in name else b"a text\n")
+    items, _ = find(tmp_path, COMPONENTS)
     assert [item.path.name for item in items if item.error] == [name]
-
-
-@pytest.mark.parametrize("name", ["R1__C5.AAE", "R1__C5.MOV", "R1__C5", "R1__C5.json"])
-def test_a_place_with_a_note_and_no_picture_is_an_error(tmp_path, name):
-    write(tmp_path / "SN1" / "R2__C5.png", encoded())
-    write(tmp_path / "SN1" / name, b"a text\n")
-    items, _ = find(tmp_path, COMPONENTS_BESIDE)
-    assert [(item.path.name, item.serial) for item in items if item.error] == [(name, "SN1")]
 
 
 @pytest.mark.parametrize("system", [".stversions", ".@__thumb", "@Recycle", "#snapshot", "@eaDir", ".Trash-1000"])
 def test_former_states_of_a_share_are_no_pictures_of_a_board(tmp_path, system):
     for place in (tmp_path / "SN1", tmp_path / "SN1" / system):
         write(place / "R1__C5.png", encoded())
-    assert [item.name for item in find(tmp_path, COMPONENTS_BESIDE)[0]] == ["SN1/R1__C5.png"]
+    assert [item.name for item in find(tmp_path, COMPONENTS)[0]] == ["SN1/R1__C5.png"]
 
 
 def black_at_its_end(form):

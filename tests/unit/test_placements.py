@@ -454,47 +454,38 @@ GENERIC = "refdes,x,y,rotation,side\n"
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("", "the placement file is empty"),
-        (GENERIC, "there is no part in the placement file"),
-        ("Ref,PosX\nR1,1\n", "no line is the header of a placement file"),
-        (GENERIC + "R1,nan,2,0,top\n", r"pnp.csv:2: R1: x is 'nan', which is not a number; write it as 12.5"),
-        (GENERIC + "R1,1,inf,0,top\n", "R1: y is 'inf', which is not a number"),
-        (GENERIC + "R1,1e999,2,0,top\n", "R1: x is '1e999', which is not a number"),
-        (GENERIC + 'R1,"1,5",2.0,0,top\n', "R1: x is '1,5', which is not a number"),
-        (GENERIC + "R1,1_0,2,0,top\n", "which is not a number"),
-        (GENERIC + "R1,1,2,0,left\n", "'left' is not a side; known: top, "),
-        (GENERIC + "R1,1,2,0rad,top\n", "rotation '0rad' is not in degrees"),
-        (GENERIC + "R1,1,2,0\n", "this line has no side"),
-        (GENERIC + "R1,1,2,0,\nR2,1,2,0,top\nR3,1,2,0,\n", r"pnp.csv:2: this line has no side.*also line 4"),
-        (GENERIC + "R1,1mil,2,0,top\n", "the file states 'mil' as its unit, but mm was given"),
-        (GENERIC + "R1,1,2,0,top,more\n", "pnp.csv:2: this line does not have the 5 cells of the header"),
-        (GENERIC.replace(",", " ") + "R1 1 2 0\n", "pnp.csv:2: this line does not have the 5 cells of the header"),
-        ("x,refdes,x,y,rotation,side\n1,R1,1,2,0,top\n", "pnp.csv:1: the column 'x' occurs twice; remove one"),
-        (GENERIC + "R1,99999,2,0,top\n", "R1: x is 100 m from the origin; are the units right"),
-        ("units: mil\n" + GENERIC + "R1,1,2,0,top\n", "pnp.csv:1: the file states 'mil'"),
-        ("refdes,x(mil),y(mil),rotation,side\nR1,1,2,0,top\n", "pnp.csv:1: the file states 'mil'"),
-        (
-            GENERIC + "R1," + "9" * 200_000 + ",2,0,top\n",
-            "pnp.csv:2: a line of 200,011 characters; this is not a placement file",
-        ),
+        ("", "empty"),
+        (b"\x89PNG\xff\x00", "not text"),
+        (bytes(range(1, 256)), "not text"),
+        (GENERIC, "no part"),
+        ("Ref,PosX\nR1,1\n", "header"),
+        (GENERIC + "R1,nan,2,0,top\n", ":2: R1: x is 'nan', .*12.5"),
+        (GENERIC + "R1,1,inf,0,top\n", "R1: y is 'inf'"),
+        (GENERIC + "R1,1e999,2,0,top\n", "R1: x is '1e999'"),
+        (GENERIC + 'R1,"1,5",2.0,0,top\n', "R1: x is '1,5'"),
+        (GENERIC + "R1,1_0,2,0,top\n", "R1: x is '1_0'"),
+        (GENERIC + "R1,1,2,0,left\n", "'left'.*top, "),
+        (GENERIC + "R1,1,2,0rad,top\n", "'0rad'"),
+        (GENERIC + "R1,1,2,0\n", ":2: .*side"),
+        (GENERIC + "R1,1,2,0,\nR2,1,2,0,top\nR3,1,2,0,\n", r":2: .*side.*line 4"),
+        (GENERIC + "R1,1mil,2,0,top\n", "'mil'.* mm "),
+        (GENERIC + "R1,1,2,0,top,more\n", ":2: .*5 cells"),
+        (GENERIC.replace(",", " ") + "R1 1 2 0\n", ":2: .*5 cells"),
+        ("x,refdes,x,y,rotation,side\n1,R1,1,2,0,top\n", ":1: .*'x'.*twice"),
+        (GENERIC + "R1,99999,2,0,top\n", "R1: x .*units"),
+        ("units: mil\n" + GENERIC + "R1,1,2,0,top\n", ":1: .*'mil'"),
+        ("refdes,x(mil),y(mil),rotation,side\nR1,1,2,0,top\n", ":1: .*'mil'"),
+        (GENERIC + "R1," + "9" * 200_000 + ",2,0,top\n", ":2: .*200,011"),
     ],
+    ids=lambda value: value[-60:],
 )
 def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path, text, complaint):
-    (tmp_path / "pnp.csv").write_text(text)
-    with pytest.raises(ConfigError, match=complaint) as caught:
-        read_placements(tmp_path / "pnp.csv", "mm")
+    with pytest.raises(ConfigError, match=f"pnp.csv.*{complaint}") as caught:
+        read_placements(written(tmp_path / "pnp.csv", text), "mm")
     assert "\n" not in str(caught.value)
-
-
-def test_what_is_no_text_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match=r"unit: .*'mm', 'um', 'mil' or 'inch'"):
-        read_placements(tmp_path / "pnp.csv", "cm")
-    with pytest.raises(ConfigError, match="cannot be read: No such file"):
-        read_placements(tmp_path / "none.csv", "mm")
-    for picture in (b"\x89PNG\xff\x00", bytes(range(1, 256))):
-        (tmp_path / "picture.csv").write_bytes(picture)
-        with pytest.raises(ConfigError, match="is not text"):
-            read_placements(tmp_path / "picture.csv", "mm")
+    for path, unit in ((tmp_path / "none.csv", "mm"), (tmp_path / "pnp.csv", "cm")):
+        with pytest.raises(ConfigError, match=r"No such file|unit: .*'mil'"):
+            read_placements(path, unit)
 
 
 WORDS = st.sampled_from(

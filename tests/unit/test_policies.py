@@ -191,19 +191,19 @@ class NewestFirst(Eviction):
         return reversed(list(pool.by_arrival()))
 
 
-class Unfinished(Eviction):
-    """Lacks its one method."""
+def of_user(name, base, **methods):
+    """Make a class of a user's policy: what its methods answer, whatever they are asked."""
+    return type(name, (base,), methods)
 
 
-class Tuned(NewestFirst):
-    """Cannot be made by the line, which does not know the factor."""
-
-    def __init__(self, factor):
-        self.factor = factor
+Unfinished = of_user("Unfinished", Eviction)
+Tuned = of_user("Tuned", NewestFirst, __init__=lambda self, factor: None)
+Needy = of_user("Needy", NewestFirst, needs=frozenset({Need.SHARED_BACKLOG}))
 
 
-class Needy(NewestFirst):
-    needs = frozenset({Need.SHARED_BACKLOG})
+def elsewhere(*_):
+    (other := Backlog()).add(Stage(0, "c"), 0.1, join=False)
+    yield from other.groups()
 
 
 def test_a_policy_may_be_a_class_of_the_users_found_by_its_path(rules):
@@ -219,76 +219,47 @@ def test_a_policy_may_be_a_class_of_the_users_found_by_its_path(rules):
     assert policies.class_of("arrange", "together") is policies.class_of("arrange", "group-by-expert")
 
 
-class Elsewhere(Assign):
-    def choose(self, expert, world, now):
-        return "gpu7"
-
-
-class Beyond(Prefetch):
-    def rank(self, executor, world, now):
-        yield "another"
-
-
-class Ahead(Beyond):
-    def ahead(self, executor, world, now):
-        yield "another"
-
-    def rank(self, executor, world, now):
-        yield from ()
-
-
-class Stranger(Eviction):
-    def rank(self, pool, world, now):
-        yield "another"
-
-
-class Foreign(Select):
-    def rank(self, executor, world, now):
-        (other := Backlog()).add(Stage(0, "c"), 0.1, join=False)
-        yield from other.groups()
-
-
-class Often(Eviction):
-    def rank(self, pool, world, now):
-        return (expert for expert in pool.by_arrival() for _ in range(20))
-
-
-class ForEach(Prefetch):
-    def rank(self, executor, world, now):
-        return (group.expert for group in executor.backlog.groups() for _ in range(len(group)))
-
-
-class Listed(Assign):
-    def choose(self, expert, world, now):
-        return [*world.executors]
-
-
 @pytest.mark.parametrize(
-    ("base", "mine", "words"),
+    ("base", "family", "policy", "words"),
     [
-        ("samba", {"assign": Elsewhere}, ["Elsewhere", "gpu7", "cpu0"]),
-        ("samba", {"assign": Listed}, ["Listed", "['cpu0']"]),
-        ("samba", {"prefetch": Beyond}, ["Beyond", "another"]),
-        ("samba", {"prefetch": Ahead}, ["Ahead", "another"]),
-        ("samba", {"eviction": Stranger}, ["Stranger", "another"]),
-        ("samba", {"select": Foreign}, ["Foreign", "group"]),
-        ("late-binding", {"eviction": Stranger}, ["Stranger", "another"]),
+        ("samba", "assign", of_user("Elsewhere", Assign, choose=lambda *_: "gpu7"), ["gpu7", "cpu0"]),
+        ("samba", "assign", of_user("Listed", Assign, choose=lambda *_: ["cpu0"]), ["['cpu0']"]),
+        ("samba", "prefetch", of_user("Beyond", Prefetch, rank=lambda *_: iter(["another"])), ["another"]),
+        (
+            *("samba", "prefetch"),
+            of_user("Ahead", Prefetch, rank=lambda *_: iter(()), ahead=lambda *_: iter(["another"])),
+            ["another"],
+        ),
+        ("samba", "eviction", of_user("Stranger", Eviction, rank=lambda *_: iter(["another"])), ["another"]),
+        ("late-binding", "eviction", of_user("Stranger", Eviction, rank=lambda *_: iter(["another"])), ["another"]),
+        ("samba", "select", of_user("Foreign", Select, rank=elsewhere), ["group"]),
     ],
 )
-def test_a_policy_that_names_what_there_is_not_is_named(rules, base, mine, words):
+def test_a_policy_that_names_what_there_is_not_is_named(rules, base, family, policy, words):
     costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts}
-    line = VirtualLine(rules, costs, pools_of(1, 25), strategy=replace(strategy(base), name="mine", **mine))
+    mine = replace(strategy(base), name="mine", **{family: policy})
+    line = VirtualLine(rules, costs, pools_of(1, 25), strategy=mine)
     for when, component in enumerate("CABC"):
         line.arrive(10.0 * when, component)
     with pytest.raises(ConfigError) as caught:
         line.run()
-    assert [word for word in words if word not in str(caught.value)] == []
+    assert [word for word in (policy.__name__, *words) if word not in str(caught.value)] == []
 
 
-@pytest.mark.parametrize("mine", [{"eviction": Often}, {"prefetch": ForEach}])
-def test_a_policy_may_name_an_expert_for_several_reasons(rules, mine):
+@pytest.mark.parametrize(
+    ("family", "base", "names"),
+    [
+        ("eviction", Eviction, lambda self, pool, *_: (expert for expert in pool.by_arrival() for _ in range(20))),
+        (
+            *("prefetch", Prefetch),
+            lambda self, executor, *_: (each.expert for each in executor.backlog.groups() for _ in range(len(each))),
+        ),
+    ],
+)
+def test_a_policy_may_name_an_expert_for_several_reasons(rules, family, base, names):
     costs = {expert: Cost(0.1, 0.2, 1.0, 10, 2) for expert in rules.experts} | {"c": Cost(0.1, 0.2, 1.0, 22, 2)}
-    line = VirtualLine(rules, costs, pools_of(1, 25), strategy=replace(COSERVE, name="mine", **mine))
+    mine = replace(COSERVE, name="mine", **{family: of_user("Often", base, rank=names)})
+    line = VirtualLine(rules, costs, pools_of(1, 25), strategy=mine)
     for component in "CACBC" + 100 * "A":
         line.arrive(0.0, component)
     line.run()

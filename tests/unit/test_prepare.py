@@ -2,7 +2,6 @@
 
 import functools
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from PIL import Image
 from tables import with_slow_rows
 from tiny_line import STATED
 
-from coe.cli import experts_command as experts_cli
+from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.store import kinds, skeletons
@@ -189,43 +188,28 @@ def test_the_margin_catches_what_a_coarse_variant_says_otherwise():
     assert compare(expected, found, generated=True).images == len(generated(16))
 
 
-def run(monkeypatch, *arguments):
-    monkeypatch.setattr(sys, "argv", ["coe-experts", *map(str, arguments)])
-    with pytest.raises(SystemExit) as ended:
-        experts_cli.main()
-    return int(ended.value.code or 0)
-
-
-def test_the_command_prepares_what_lacks_a_variant_and_goes_on_after_an_error(store, monkeypatch, capsys):
+def test_the_command_prepares_what_lacks_a_variant_and_goes_on_after_an_error(store, call):
     store.path("line/bridge").write_bytes(b"")
-    assert run(monkeypatch, "prepare", "--variants", "fp32,q8", "--store", store.root) == 1
-    said = capsys.readouterr()
-    assert "line/bridge: weights.safetensors has 0 bytes" in said.err
-    assert "1 of 2 experts could not be prepared" in said.err
+    variants = ("--variants", "fp32,q8", "--store", store.root)
+    said = call("prepare", *variants, command=experts_command)
+    assert (said.status, "line/bridge: weights.safetensors" in said.err, "1 of 2 experts" in said.err) == (
+        1,
+        True,
+        True,
+    )
     rows = [line.split() for line in said.out.splitlines()]
     assert [row[:2] for row in rows[1:]] == [["line/joint", "fp32"], ["line/joint", "q8"]]
     assert rows[1][-3:] == ["16", "generated", "never"]
-    assert run(monkeypatch, "prepare", "line/joint", "--variants", "fp32,q8", "--store", store.root) == 0
-    capsys.readouterr()
-    run(monkeypatch, "list", "--store", store.root)
-    assert "fp32, q8" in capsys.readouterr().out
+    assert call("prepare", "line/joint", *variants, command=experts_command).status == 0
+    assert "fp32, q8" in call("list", "--store", store.root, command=experts_command).out
+    unknown = call("prepare", "line/joit", *variants, command=experts_command)
+    assert (unknown.status, "'line/joint'" in unknown.err) == (1, True)
 
 
-def test_the_command_says_what_is_wrong(store, monkeypatch, capsys, tmp_path):
-    assert run(monkeypatch, "prepare", "--variants", "fp31", "--store", store.root) == 2
-    assert run(monkeypatch, "prepare", "--variants", "fp32,,q8", "--store", store.root) == 2
-    assert "'fp31' is not a variant; did you mean 'fp32'" in capsys.readouterr().err
-    assert run(monkeypatch, "prepare", "--store", tmp_path / "empty") == 2
-    assert "holds no experts" in capsys.readouterr().err
-    assert run(monkeypatch, "prepare", "line/joit", "--store", store.root) == 1
-    assert "did you mean 'line/joint'" in capsys.readouterr().err
-
-
-def test_import_prepares_by_itself_unless_told_not_to(monkeypatch, tmp_path):
+def test_import_prepares_by_itself_unless_told_not_to(call, tmp_path):
     torch.save(weights(CLASSIFIER), tmp_path / "good.pt")
-    shelf = Store(tmp_path / "store")
-    options = ("--kind", "narrow", "--labels", "a,b,c", "--input", 64, "--store", shelf.root, *STATED)
-    assert run(monkeypatch, "import", "t/x", tmp_path / "good.pt", *options) == 0
-    assert tuple(shelf.manifest("t/x").variants) == ("fp32", "q8")
-    assert run(monkeypatch, "import", "t/x", tmp_path / "good.pt", *options, "--no-prepare") == 0
-    assert shelf.manifest("t/x").variants == {}
+    store = Store(tmp_path / "store")
+    options = ("--kind", "narrow", "--labels", "a,b,c", "--input", 64, "--store", store.root, *STATED)
+    for more, variants in (((), ("fp32", "q8")), (("--no-prepare",), ())):
+        assert call("import", "t/x", tmp_path / "good.pt", *options, *more, command=experts_command).status == 0
+        assert tuple(store.manifest("t/x").variants) == variants

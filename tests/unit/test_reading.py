@@ -120,7 +120,7 @@ DAMAGE = {
     "version 1": ("fp32", lambda data: b"CoE-blob" + data[8:], "version 1"),
     "other weights": ("fp32", _of_other_weights, "manifest"),
 }
-for keep in (0, 1, 7, 23, 4095, 4096, 5000, -4096, -1):
+for keep in (0, 7, 4096, -1):
     DAMAGE[f"cut at {keep}"] = ("q8", lambda data, keep=keep: data[:keep], "t/x/q8-")
 
 
@@ -164,14 +164,6 @@ def test_a_file_that_is_cut_short_while_it_is_read_is_an_error_not_the_end(tmp_p
 
     monkeypatch.setattr(regular, "read_into", shortened_meanwhile)
     with pytest.raises(StoreError, match="10,000 bytes"):
-        read(store)
-
-
-@pytest.mark.parametrize("keep", [0, 1, 7, 8, 60, -1, -40])
-def test_weights_that_are_cut_short_are_refused(tmp_path, keep):
-    store = stored(tmp_path)
-    store.path("t/x").write_bytes(store.path("t/x").read_bytes()[:keep])
-    with pytest.raises(StoreError, match=r"t/x/weights\.safetensors"):
         read(store)
 
 

@@ -69,29 +69,17 @@ def run(tmp_path):
 
 def test_a_line_says_all_of_a_result(run):
     run.write(result("SN1/a.png", Verdict.NG))
+    boxes = [
+        {"label": "bridge", "score": 0.875, "xyxy": [1.0, 2.0, 30.5, 40.25]},
+        {"label": "joint", "score": 0.5, "xyxy": [0.0, 0.0, 9.0, 9.0]},
+    ]
     assert json.loads((run.folder / "results.jsonl").read_text()) == {
-        "image": "SN1/a.png",
-        "serial": "SN1",
-        "component": "R0402",
-        "refdes": "R1",
-        "verdict": "NG",
+        **{"image": "SN1/a.png", "serial": "SN1", "component": "R0402", "refdes": "R1", "verdict": "NG"},
         "findings": [
             {"expert": "body", "variant": "fp32", "label": "ok", "score": 0.98, "boxes": []},
-            {
-                "expert": "joint",
-                "variant": "q8",
-                "label": "bridge",
-                "score": 0.875,
-                "boxes": [
-                    {"label": "bridge", "score": 0.875, "xyxy": [1.0, 2.0, 30.5, 40.25]},
-                    {"label": "joint", "score": 0.5, "xyxy": [0.0, 0.0, 9.0, 9.0]},
-                ],
-            },
+            {"expert": "joint", "variant": "q8", "label": "bridge", "score": 0.875, "boxes": boxes},
         ],
-        "latency_s": 0.25,
-        "late": False,
-        "error": None,
-        "failure": None,
+        **{"latency_s": 0.25, "late": False, "error": None, "failure": None},
     }
 
 
@@ -196,12 +184,7 @@ def test_a_file_cut_anywhere_loses_one_line_at_most(tmp_path_factory, data):
 
 
 def damaged(**change):
-    row = {
-        **{"image": "x", "serial": "", "component": "A", "refdes": "", "verdict": "OK", "findings": []},
-        **{"latency_s": 0.1, "late": False, "error": None},
-        **change,
-    }
-    return json.dumps(row).encode()
+    return json.dumps({**json.loads(to_line(result("x"))), "findings": [], **change}).encode()
 
 
 def found_by(**change):
@@ -270,11 +253,28 @@ def test_results_are_never_overwritten(tmp_path):
     ]:
         with pytest.raises(ConfigError, match=says):
             start(tmp_path, resume=True, **other)
-    earlier = '{"board": "demo", "fingerprint": "f1", "source": "s"}'
-    for text, says in (("{", r"run.json"), (earlier, "earlier version")):
-        (tmp_path / "run.json").write_text(text)
-        with pytest.raises(ConfigError, match=says):
-            start(tmp_path, resume=True)
+    assert (tmp_path / "results.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"", b"{", b"null", b"[]", b"3", b'"run"', b"\xff\xfe", b"{}", b"[" * 100_000),
+        b'{"board": "demo", "fingerprint": "f1", "source": "s"}',  # of an earlier version
+        b'{"board": "demo", "experts": 3}',
+        b'{"board": "demo", "experts": {}, "figures": 3}',
+        b'{"board": "demo", "experts": {}, "figures": {"board": "demo"}}',
+        b'{"board": "demo", "experts": {}, "variants": 3}',
+        b'{"board": ["demo"], "experts": {}}',
+    ],
+)
+def test_a_damaged_run_json_is_never_believed(tmp_path, text):
+    with start(tmp_path) as run:
+        run.write(result("a"))
+    before = (tmp_path / "results.jsonl").read_bytes()
+    (tmp_path / "run.json").write_bytes(text)
+    with pytest.raises(ConfigError, match="--out"):
+        start(tmp_path, resume=True)
     assert (tmp_path / "results.jsonl").read_bytes() == before
 
 

@@ -86,14 +86,12 @@ def test_shares_and_order_of_what_follows_with_second_looks_and_labels_without_a
 
 def test_what_no_rule_and_no_component_covers_is_refused_by_name():
     rules = board(f"  a: {E}", "  R0402: {inspect: a}")
-    with pytest.raises(RulesError, match="the board has no component 'R0403'; did you mean 'R0402'\\?"):
+    with pytest.raises(RulesError, match=r"'R0403'.*'R0402'"):
         rules.router.first("R0403")
-    with pytest.raises(RulesError, match="the board has no component ''"):
+    with pytest.raises(RulesError, match="''"):
         Router({}).first("")
-    rules = board(f"  a: {E}", "  R1: {inspect: a}")
-    root = rules.router.first("R1")
-    with pytest.raises(RulesError, match="expert 'a' gave 'odd', which no rule covers"):
-        rules.router.next(root, Finding("a", "fp32", "odd", 0.0))
+    with pytest.raises(RulesError, match=r"'a' .*'odd'"):
+        rules.router.next(rules.router.first("R0402"), Finding("a", "fp32", "odd", 0.0))
     assert worst([Verdict.OK, Verdict.NG, Verdict.REVIEW]) is Verdict.NG
     assert worst([Verdict.OK, Verdict.REVIEW]) is Verdict.REVIEW
     assert worst([]) is Verdict.OK
@@ -125,22 +123,6 @@ def test_only_components_have_a_reference_and_the_word_given_is_no_name():
     assert [one.is_given for one in rules.components.values()] == [False, True, False, False, False]
     with pytest.raises(RulesError, match="'reference' is not a key"):
         board(f"  a: {E}\n  c: {E}", "  R1: {inspect: a, then: {ok: {inspect: c, reference: gold}}}")
-
-
-@pytest.mark.parametrize(
-    ("named", "fault"),
-    [
-        ("[]", "empty"),
-        ("[x, y, x]", "x twice"),
-        ("[x, given]", "stands alone"),
-        ('[x, "a b"]', r"reference\.1: .*'a b'"),
-        ('"a b"', "reference"),
-        ("../gold", "reference"),
-    ],
-)
-def test_a_list_of_alternates_that_makes_no_sense_is_refused(named, fault):
-    with pytest.raises(RulesError, match=rf"\.yaml:\d+: .*{fault}"):
-        board(f"  a: {E}", f"  R1: {{inspect: a, reference: {named}}}")
 
 
 @pytest.mark.parametrize("label", ["ok", "odd", "bad"])

@@ -122,22 +122,17 @@ def test_what_follows_a_finding(board, component, seen, outcome):
 
 def test_what_follows_nothing_is_never_assumed(board):
     (joint,) = board.router.next(board.components["no-rule"].root, says("body", "missing")).steps
-    with pytest.raises(RulesError, match="expert 'joint' saw nothing, and no rule says what follows; write `none: REV"):
+    with pytest.raises(RulesError, match=r"'joint'.*none: REVIEW"):
         board.router.next(joint, says("joint", "none"))
-    with pytest.raises(RulesError) as caught:
+    with pytest.raises(RulesError, match=r"^board.yaml:4: 'body'.*none: REVIEW"):
         board.check_detectors(["body", "joint"])
-    assert str(caught.value) == (
-        "board.yaml:4: 'body' may see nothing, and not all of its steps say what follows then; add "
-        "`then: {none: REVIEW}` here (or NG, or OK where a picture without any finding is good)"
-    )
     board.check_detectors([])
     board.check_detectors(["rejects", "says"])
 
 
 def test_a_component_overrides_its_experts_defaults_and_only_those_it_names(board):
-    plain, strict, lenient = (board.components[name].root for name in ("plain", "strict", "lenient"))
-    assert (plain.min_score, strict.min_score, lenient.min_score) == (0.6, 0.95, 0.6)
-    assert (plain.shares["ok"], strict.shares["ok"], lenient.shares["ok"]) == (0.9, 0.9, 0.5)
+    roots = [board.components[name].root for name in ("plain", "strict", "lenient")]
+    assert [(root.min_score, root.shares["ok"]) for root in roots] == [(0.6, 0.9), (0.95, 0.9), (0.6, 0.5)]
     assert {("first", "second"), ("second", "third")} <= set(board.graph.digraph.edges)
 
 
@@ -310,7 +305,8 @@ CHANGES = [
     (GOOD, "- board\n- experts\n", 1, "write entries of the"),
     (GOOD, "board", 1, "write entries of the"),
     ("components:\n", "  polarity: {kind: k, labels: [a], input: 8, reject: [a]}\ncomponents:\n", 8, "polarity"),
-    ("reject: [bridge]}", "reject: [bridge], then: {joint: joint}}", 7, "joint -> joint"),
+    ("reject: [bridge]}", "reject: [bridge], then: {joint: joint}}", 7, "circle: joint -> joint"),
+    ("reject: [bridge]}", "reject: [bridge], then: {bridge: joint}}", 7, "circle: joint -> joint"),
     ("reject: [bridge]}", "reject: [bridge], then: {joint: chip-resistor}}", 7, "resistor -> joint -> chip-resistor"),
     (
         "components:\n",
@@ -328,21 +324,13 @@ CHANGES = [
     ("ok: joint", "[ok]: joint", 15, "key"),
     ("count: 24", "count: \0", 10, "#x0000"),
     ("count: 24", "count: nan", 10, "not 'nan'"),
-    ("count: 24", "count: .inf", 10, "not '.inf'"),
-    ("count: 24", "count: -1", 10, "not '-1'"),
-    ("count: 24", "count: many", 10, "not 'many'"),
-    ("count: 24", "count: 1e999", 10, "not '1e999'"),
     ("count: 24", "count: [1]", 10, "not ['1']"),
     ("min_score: 0.80", "min_score: 1.01", 12, "not '1.01'"),
-    ("min_score: 0.80", "min_score: -0.1", 12, "not '-0.1'"),
     ("min_score: 0.80", "min_score: nan", 12, "not 'nan'"),
     ("min_score: 0.80", "min_scores: {ok: 1.01}", 12, "not '1.01'"),
     ("input: 96", "temperature: 0\n    input: 96", 6, "not '0'"),
-    ("{ok: 0.9}", "{ok: -0.1}", 13, "not '-0.1'"),
     ("{ok: 0.9}", "{ok: 90}", 13, "not '90'"),
     ("input: 96", "input: 7", 6, "not '7'"),
-    ("input: 96", "input: 100000", 6, "not '100000'"),
-    ("input: 96", "input: 96.5", 6, "not '96.5'"),
     ("input: 96", "input: 0x40", 6, "not '0x40'"),
     ("input: 96", "input: 1:04", 6, "not '1:04'"),
     ("input: 96", "input: true", 6, "not 'true'"),
@@ -356,6 +344,13 @@ CHANGES = [
     ("[joint, bridge]", "[joint, ? bridge]", 7, ""),
     ("components:\n", "<<: {A: b}\ncomponents:\n", 8, ""),
     ("labels: [joint, bridge]", "labels: []", 7, "joint.labels|1 or more"),
+    *(
+        ("inspect: chip-resistor", f"reference: {named}\n    inspect: chip-resistor", 11, words)
+        for named, words in {
+            **{"[]": "empty", "[x, y, x]": "x twice", "[x, given]": "stands alone"},
+            **{'[x, "a b"]': "reference.1|'a b'", '"a b"': "reference", "../gold": "reference"},
+        }.items()
+    ),
     ("board: demo", "board: ../demo", 1, "board|'../demo' cannot be a name"),
     ("  R0402:", "  R 0402:", 9, "components|'R 0402' cannot be a name"),
 ]

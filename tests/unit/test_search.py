@@ -267,17 +267,14 @@ FOUR = (
     kind("yolov5m", 0.11, size=640),
     kind("someone_elses_very_long_kind_name_of_an_expert", 0.02),
 )
-EVERYTHING = board().model_copy(update={"windows": (), "executors": ()})
-MUCH_ROOM = board(experts=4, peak=9)
-MUCH_ROOM = MUCH_ROOM.model_copy(update={"chosen": MUCH_ROOM.chosen.model_copy(update={"loaded_experts": 20_000})})
+FEW = board(experts=5, peak=9, tries=1, images=False)
 CASES = {
     "four-kinds": profile(*FOUR, A=board()),
-    "one-kind": profile(kind("resnet101"), A=board(tries=3)),
-    "all-fit": profile(kind("resnet18"), A=EVERYTHING),
-    "few-experts": profile(*FOUR[:2], A=board(experts=5, peak=9, tries=1, images=False)),
-    "many-experts": profile(*FOUR[2:], A=board(experts=352, peak=400)),
-    "no-kinds": profile(A=board(peak=70)),
-    "small-experts": profile(FOUR[0], A=MUCH_ROOM),
+    "few-experts": profile(*FOUR[:2], A=FEW),
+    "no-kinds": profile(A=FEW.model_copy(update={"windows": (), "executors": ()})),
+    "small-experts": profile(
+        FOUR[0], A=FEW.model_copy(update={"chosen": FEW.chosen.model_copy(update={"loaded_experts": 20_000})})
+    ),
 }
 
 
@@ -301,15 +298,15 @@ def test_labels_say_what_is_not_the_same_of_all_and_the_chosen_number_is_that_of
     ]
     assert loaded(board(peak=35)) == 35
     assert loaded(board(experts=20, peak=99)) == 20
-    assert loaded(EVERYTHING) is None
+    assert loaded(CASES["no-kinds"].boards["A"]) is None
 
 
 def test_a_board_without_profile_and_a_place_that_cannot_be_written_are_said(tmp_path):
     with pytest.raises(ConfigError, match="has no board 'B'; known: A"):
-        draw(CASES["one-kind"], "B", tmp_path / "a.png")
+        draw(CASES["few-experts"], "B", tmp_path / "a.png")
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
-        draw(CASES["one-kind"], "A", tmp_path / "file" / "a.png")
+        draw(CASES["few-experts"], "A", tmp_path / "file" / "a.png")
 
 
 BOARD = rules_from(

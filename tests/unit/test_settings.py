@@ -171,24 +171,23 @@ def test_a_profile_of_another_machine_is_passed_over_with_a_warning(board, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "word"),
     [
-        ("{", "is damaged: the file: Invalid JSON"),
-        ("{}", "is damaged: made: Field required"),
-        ('{"version": 7, "made": "x"}', "does not have version 1"),
-        ('{"version": 1, "surprise": 1}', "is damaged"),
+        ("{", "damaged"),
+        ("{}", "made"),
+        ('{"version": 7, "made": "x"}', "version 1"),
+        ('{"version": 1, "odd": 1}', "damaged"),
     ],
 )
-def test_a_profile_that_cannot_be_used_is_said_to_be_so(board, tmp_path, monkeypatch, text, sentence):
+def test_a_profile_that_cannot_be_used_is_said_to_be_so(board, tmp_path, monkeypatch, text, word):
     path = tmp_path / "profile.json"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=f"{sentence}.*coe-profile"):
+    with pytest.raises(ConfigError, match=f"{word}.*coe-profile"):
         profile.load(path)
     monkeypatch.setenv(config.PROFILE_VARIABLE, str(path))
     said = []
     assert settled(board, AUTO, said).profile is None
     assert said[0].startswith("warning: ")
-    assert said[0].endswith("continuing without it")
 
 
 def test_a_profile_is_read_back_and_what_earlier_versions_measured_otherwise_is_no_cost(board, tmp_path):
@@ -304,30 +303,30 @@ def test_the_largest_useful_batch_is_set_aside_as_far_as_experts_leave_room(cost
     assert plan({"cpu": 1}, 100 * MIB, [*costs], table(**costs)).pools[0].workspace_bytes == mib * MIB
 
 
-def test_what_has_no_room_or_no_cost_is_named_with_what_is_enough():
+@pytest.mark.parametrize(
+    ("executors", "memory", "costs", "more", "named"),
+    [
+        (2, 100, {"a": cost(10), "big": cost(60, 3)}, {}, ["'big'", "60.0 MiB", "3.0 MiB", "50.0 MiB", "126MiB"]),
+        (1, 80, {"big": cost(75)}, {"with_images": True}, ["70.0 MiB", "10.0 MiB", "at least"]),
+        (1, 1, {"a": cost(1)}, {"experts": ["b"]}, ["'b'", "'cpu'"]),
+    ],
+)
+def test_what_has_no_room_or_no_cost_is_named_with_what_is_enough(executors, memory, costs, more, named):
+    experts = more.pop("experts", [*costs])
     with pytest.raises(ConfigError) as caught:
-        plan({"cpu": 2}, 100 * MIB, ["a", "big"], table(a=cost(10), big=cost(60, activation=3)))
-    assert str(caught.value) == (
-        "a memory budget of 100.0 MiB for 2 executors does not hold expert 'big' (60.0 MiB) and the activations of "
-        "one image (3.0 MiB), because each has 50.0 MiB of it; give at least 126MiB, or fewer executors"
-    )
-    with pytest.raises(ConfigError) as caught:
-        plan({"cpu": 1}, 80 * MIB, ["big"], table(big=cost(75)), with_images=True)
-    assert "because each has 70.0 MiB of it after 10.0 MiB for images under way; give at least" in str(caught.value)
-    with pytest.raises(ConfigError, match="no cost is known for expert 'b' on device 'cpu'"):
-        plan({"cpu": 1}, MIB, ["b"], table(a=cost(1)))
+        plan({"cpu": executors}, memory * MIB, experts, table(**costs), **more)
+    assert [word for word in named if word not in str(caught.value)] == []
 
 
-@given(st.integers(2, 1 << 40), st.integers(0, 1 << 30), st.integers(1, 5))
-def test_the_advice_is_enough_when_it_is_followed(weights, activation, executors):
+@given(st.integers(2, 1 << 40), st.integers(0, 1 << 30), st.integers(1, 5), st.booleans())
+def test_the_advice_is_enough_when_it_is_followed(weights, activation, executors, with_images):
     costs = CostTable({("cpu", "a"): Cost(0.1, 0.1, 1.0, weights, activation)})
     with pytest.raises(ConfigError) as caught:
-        plan({"cpu": executors}, 1, ["a"], costs)
+        plan({"cpu": executors}, 1, ["a"], costs, with_images=with_images)
     advice = re.search(r"at least (\S+?MiB)", str(caught.value))
-    assert advice
-    (pool, *_) = plan({"cpu": executors}, parse_bytes(advice[1]), ["a"], costs).pools
-    assert pool.workspace_bytes >= activation
-    assert pool.workspace_bytes + weights <= pool.capacity_bytes
+    made = plan({"cpu": executors}, parse_bytes(advice[1]), ["a"], costs, with_images=with_images)
+    assert made.pools[0].workspace_bytes >= activation
+    assert made.pools[0].workspace_bytes + weights <= made.pools[0].capacity_bytes
 
 
 @given(st.dictionaries(texts(), st.integers(1, 1 << 40), min_size=1))
@@ -350,15 +349,6 @@ def test_a_score_says_what_pools_hold_and_batches_have_the_rest(loaded, workspac
 def test_a_score_that_does_not_fit_is_refused_with_those_that_do(loaded):
     with pytest.raises(ConfigError, match=r"loaded experts are not possible .* give 3 to 9.8$"):
         plan({"cpu": 2}, 100 * MIB, ["small", "large"], SMALL_AND_LARGE, loaded=loaded)
-
-
-@given(st.integers(1, 3), st.integers(1, 400), st.integers(1, 50))
-def test_the_memory_that_an_error_gives_is_enough_with_images_too(executors, weights, activation):
-    costs, numbers = table(a=cost(weights, activation)), {"cpu": executors}
-    with pytest.raises(ConfigError, match="give at least") as caught:
-        plan(numbers, 2 * MIB, ["a"], costs, with_images=True)
-    least = parse_bytes(re.search(r"give at least (\w+)", str(caught.value))[1])
-    plan(numbers, least, ["a"], costs, with_images=True)
 
 
 def test_pools_leave_other_experts_the_workspace_that_these_need():

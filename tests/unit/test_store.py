@@ -113,12 +113,16 @@ def test_an_id_that_could_leave_the_store_is_refused(store, weights):
 
 
 @pytest.mark.parametrize("file", ["../b/weights.safetensors", "/etc/passwd", "..", ".", "", "a/b", "a\0b"])
-def test_a_manifest_that_names_a_file_outside_its_folder_is_refused(store, file):
+def test_a_manifest_that_names_a_file_or_a_blob_outside_its_folder_is_refused(store, file):
     put(store)
-    edit(store, file=file)
-    for use in (store.path, store.check, store.load):
-        with pytest.raises(StoreError, match=r"is outside"):
-            use("demo/a")
+    path = store.folder("demo/a") / MANIFEST
+    sound = json.loads(path.read_text())
+    blob = {"file": file, "bytes": 1, "digest": "", "agreement": None, "escalate_below": 0.0}
+    for change in ({"file": file}, {"variants": {"fp32": blob}}):
+        path.write_text(json.dumps(sound | change))
+        for use in (store.path, store.check, store.load):
+            with pytest.raises(StoreError, match="outside"):
+                use("demo/a")
 
 
 CHANGES = [{"format": 3}, {"format": None}, {"variant": "q1"}, {"bytes": "many"}, {"labels": None}, {"surprise": 1}]

@@ -44,10 +44,9 @@ def test_scalars_stay_text_lines_are_those_of_keys_and_nesting_up_to_the_bound_i
 def test_a_billion_laughs_are_stopped_at_the_first_and_what_is_no_file_is_refused(board_file, tmp_path):
     lines = ['l0: &l0 ["ha"]'] + [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 10)}]" for i in range(1, 30)]
     said = refusal(board_file("\n".join(lines)))
-    assert said.startswith("board.yaml:2: '*l0' is an alias; write the entry out; board.yaml:3: ")
-    assert len(said) < 500
-    assert refusal(tmp_path) == f"{tmp_path}: cannot be read: Is a directory"
-    assert refusal(tmp_path / "x.yaml") == f"{tmp_path / 'x.yaml'}: cannot be read: No such file or directory"
+    assert (said.startswith("board.yaml:2: '*l0'"), "board.yaml:3: " in said, len(said) < 500) == (True, True, True)
+    assert "Is a directory" in refusal(tmp_path)
+    assert "No such file" in refusal(tmp_path / "x.yaml")
 
 
 TAGS = [
@@ -65,36 +64,22 @@ TAGS = [
 @pytest.mark.parametrize("value", TAGS)
 def test_a_tag_is_refused_and_never_constructed(board_file, value):
     before = set(sys.modules)
-    assert "is a tag; write plain words, without '!'" in refusal(board_file(f"a: b\nc: {value}\n"))
+    assert "tag" in refusal(board_file(f"a: b\nc: {value}\n"))
     assert ("pwned" in sys.modules, "this" in set(sys.modules) - before) == (False, False)
 
 
 @pytest.mark.parametrize("size", [5 << 20, 10 << 20])
 def test_a_large_file_is_refused_before_it_is_read_whole(board_file, size):
-    assert refusal(board_file(b"a" * size)) == "board.yaml:1: larger than 4 MiB; this is not a board file"
-    assert refusal(board_file(b"# a\n" * (size // 4))) == "board.yaml:1: larger than 4 MiB; this is not a board file"
+    for text in (b"a" * size, b"# a\n" * (size // 4)):
+        assert re.match("board.yaml:1: .*4 MiB", refusal(board_file(text)))
 
 
 @pytest.mark.parametrize("nest", ["[", "{a: ", "- ", "? "])
 def test_deep_nesting_is_refused(board_file, nest):
     deep, deeper = (refusal(board_file("a: b\nc:\n " + nest * levels)) for levels in (500, 5000))
-    assert deep == f"board.yaml:3: nested deeper than {config.MAX_RULES_DEPTH} levels"
+    assert re.match(f"board.yaml:3: .*{config.MAX_RULES_DEPTH}", deep)
     assert deeper.startswith("board.yaml:3: ")  # libyaml may have a bound of its own
     assert "nest" in deeper
-
-
-BYTES = {
-    "empty": (b"", 1, "the file is empty; it needs board, experts and components"),
-    "only comments": (b"# nothing\n", 1, "the file is empty; it needs board, experts and components"),
-    "latin-1": (b"a: b\nc: caf\xe9\n", 2, "not UTF-8 text; save it as UTF-8"),
-    "utf-16": ("a: b\n".encode("utf-16"), 1, "not UTF-8 text; save it as UTF-8"),
-    "an image": (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", 1, "not UTF-8 text; save it as UTF-8"),
-    "a NUL": (b"a: b\n\nc: \0\n", 3, "not valid YAML: unacceptable character #x0000"),
-    "an escape": (b"a: \x1b[2J", 1, "not valid YAML: unacceptable character #x001b"),
-    "half a surrogate": (b'a: "\\ud800"', 1, "not valid YAML: while parsing a quoted scalar found invalid Unicode"),
-    "tabs": (b"a:\n\tb: c\n\n\td: e\n", 2, "not valid YAML: a tab or another whitespace character"),
-    "a tab, elsewhere": (b"a:\tb\nc: ]\n", 2, "not valid YAML: while parsing a block node"),
-}
 
 
 @pytest.mark.parametrize(
@@ -103,6 +88,7 @@ BYTES = {
         ("a:\n  b: 1\n \u00a0c: 2\n", ":3: .*whitespace"),
         ("a:\n  -\tb: 1\n", ":2: .*tab"),
         ("a:\n    b: 1\n\t\n    c: 2\n", ":3: .*tab"),
+        ("a:\tb\nc: ]\n", ":2: .*block node"),
         ("a:\n  b:1\n  c: 2\n", ":2: .*'b:1'"),
         ("a:\u00a01\nb: 2\n", ":1: .*colon"),
         ("a:\n  - http://b\n  c: 2\n", ":3: .*indented"),
@@ -113,6 +99,7 @@ BYTES = {
         ("a: {b:{c: 2}}\n", ":1: .*space"),
         ('a: "D:\\data"\nb: 1\n', ":1: .*backslash"),
         ('a: "D:\\xray"\nb: 1\n', ":1: .*backslash"),
+        ('a: "\\ud800"', ":1: .*Unicode"),
         ("a:\n  b: {c: 1\n  d: 2\n", ":2: .*bracket"),
         ('a:\n  b: "c\nd: 2\n', ":2: .*quote"),
         ("a:\n  b: @c\n", ":2: .*quotes"),
@@ -120,17 +107,20 @@ BYTES = {
         ("a: 1\na: 2\nb: {c: 1, c: 2}\n", ":2: 'a'.*:3: 'c'"),
         ("b: {<<: {a: 1}}\n", ":1: '<<'"),
         ("a: *x\nb: !t c\n", ":1: .*alias.*:2: .*tag"),
-        ("a: &a [*a]", ":1: '\\*a' is an alias"),
+        ("a: &a [*a]", r":1: '\*a' is an alias"),
         ("a:\n\tb: c\n\n\td: e\n", ":2: .*also line 4"),
+        ("a: b\n\nc: \0\n", ":3: .*#x0000"),
+        ("a: \x1b[2J", ":1: .*#x001b"),
+        ("", ":1: .*empty"),
+        ("# nothing\n", ":1: .*empty"),
+        # What is no text: latin-1, UTF-16, an image.
+        (b"a: b\nc: caf\xe9\n", ":2: .*UTF-8"),
+        ("a: b\n".encode("utf-16"), ":1: .*UTF-8"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", ":1: .*UTF-8"),
     ],
 )
 def test_what_people_write_wrong_is_told_at_its_line(board_file, text, told):
-    assert re.search(told, refusal(board_file(text)))
-
-
-@pytest.mark.parametrize(("raw", "line", "message"), BYTES.values(), ids=BYTES)
-def test_what_is_not_text_is_refused(board_file, raw, line, message):
-    assert refusal(board_file(raw)).startswith(f"board.yaml:{line}: {message}")
+    assert re.search(f"^board.yaml{told}", refusal(board_file(text)))
 
 
 READ = {
@@ -144,9 +134,27 @@ READ = {
     },
     parse_seconds: {"5s": 5.0, "250ms": 0.25, "2min": 120.0, " 1.5 s ": 1.5, "7": 7.0, "0s": 0.0},
 }
+AMOUNTS = [
+    "",
+    "0",
+    "-1",
+    "nan",
+    "inf",
+    "1e308",
+    "0.0GiB",
+    "9" * 400,
+    "1.5GiB2",
+    "x" * 5000,
+    "\u0663GiB",
+    "GiB",
+    "1,5GiB",
+]
+EXECUTORS = ["", "cpu=", "cpu=0", "cpu=-1", "cpu=1000000", "cpu=nan", "cpu=1.5", "cpu=1,cpu=1", "=1", ",", "cpu=\u00b2"]
 REFUSED = {
+    parse_bytes: (".", AMOUNTS),
+    parse_executors: (".", [*EXECUTORS, "tpu" * 2000 + "=x", "cpu=" + "9" * 5000, "cpu=1,", "cpu=65"]),
     parse_seconds: ("250ms", ["", "s", "-1s", "nan", "inf", "5h", "1e9s", "5s5", "9" * 5000]),
-    parse_bandwidth: ("530MB/s", ["", "fast", "530MB/h", "530MB/s/s", "-1MB/s", "0MB/s", "/s"]),
+    parse_bandwidth: ("530MB/s", [*AMOUNTS, "fast", "530MB/h", "530MB/s/s", "-1MB/s", "0MB/s", "/s"]),
 }
 
 
@@ -158,9 +166,10 @@ def test_a_text_becomes_a_number(read, text, value):
 
 
 @pytest.mark.parametrize(("read", "text"), [(read, text) for read, (_, rows) in REFUSED.items() for text in rows])
-def test_a_text_that_is_no_number_is_refused_with_one_that_is(read, text):
-    with pytest.raises(ConfigError, match=REFUSED[read][0]):
+def test_a_text_that_is_no_number_is_refused_in_short_with_one_that_is(read, text):
+    with pytest.raises(ConfigError, match=REFUSED[read][0]) as refused:
         read(text)
+    assert len(str(refused.value)) < 200
 
 
 @pytest.mark.parametrize(

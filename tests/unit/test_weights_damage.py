@@ -52,8 +52,8 @@ def test_two_experts_whose_folders_are_swapped_are_refused(store):
     one.rename(aside)
     other.rename(one)
     aside.rename(other)
-    refused(store, r"manifest is that of expert 't/b', not of 't/a'; if the folder was copied or renamed")
-    refused(store, "manifest is that of expert 't/a', not of 't/b'", "t/b")
+    refused(store, "'t/b', not of 't/a'")
+    refused(store, "'t/a', not of 't/b'", "t/b")
 
 
 @pytest.mark.parametrize("id", ["t/b", "../../x", "", "t/a/", "T/a", "t", "/etc/passwd", "[red]x", "x" * 5000, "t/a\0"])
@@ -173,11 +173,8 @@ def of(**changes):
 NO_SENSE = "has a header that makes no sense"
 SENSE = {
     "overlap": (weight(data_offsets=[8, 104]), 104, "overlaps another tensor|leaves a gap"),
-    "same-place": ({**SOUND, "more": SOUND["fc.bias"]}, 104, "overlaps another tensor"),
     "gap": ({**SOUND, "fc.bias": {**SOUND["fc.bias"], "data_offsets": [100, 108]}}, 108, "leaves a gap"),
-    "gap-at-start": ({"fc.bias": {**SOUND["fc.bias"], "data_offsets": [8, 16]}}, 16, "leaves a gap"),
     "backwards": (weight(data_offsets=[96, 0]), 104, NO_SENSE),
-    "negative": (weight(data_offsets=[-96, 0]), 104, NO_SENSE),
     "odd": (weight(data_offsets=[1, 97]), 105, "is not aligned"),
     "askew-behind-bytes": (
         {
@@ -188,7 +185,6 @@ SENSE = {
         "is not aligned",
     ),
     "turned": (weight(shape=[12, 2]), 104, r"'fc.weight' is \(12, 2\) torch.float32, not \(2, 12\)"),
-    "flat": (weight(shape=[24]), 104, r"'fc.weight' is \(24,\)"),
     "one-more-axis": (weight(shape=[1, 2, 12]), 104, r"'fc.weight' is \(1, 2, 12\)"),
     "another-type": (weight(dtype="I32"), 104, r"'fc.weight' is \(2, 12\) torch.int32"),
     "half": (weight(dtype="F16", shape=[4, 12]), 104, r"'fc.weight' is \(4, 12\) torch.float16"),
@@ -202,36 +198,26 @@ SENSE = {
     "renamed": ({"FC.weight": SOUND["fc.weight"], "fc.bias": SOUND["fc.bias"]}, 104, "lack 'fc.weight'"),
     "empty-name": ({"": SOUND["fc.weight"], "fc.bias": SOUND["fc.bias"]}, 104, "lack 'fc.weight'"),
     "nothing": ({}, 0, "lack 'fc.weight'"),
-    "nothing-of-data": ({}, 104, "ends too early or too late"),
     "one-byte-more": (SOUND, 105, "ends too early or too late"),
-    "one-byte-less": (SOUND, 103, "ends too early or too late"),
     "twice": (json.dumps(SOUND)[:-1] + ', "fc.bias": ' + json.dumps(SOUND["fc.bias"]) + "}", 104, "occurs twice"),
     "twice-inside": (json.dumps(SOUND).replace('"dtype"', '"dtype": "I32", "dtype"', 1), 104, "occurs twice"),
     "twice-metadata": ('{"__metadata__": {}, "__metadata__": {}}', 0, "occurs twice"),
     "brackets": ("[" * 200_000, 104, "nested too deeply"),
     "braces": ('{"a":' * 200_000, 104, "nested too deeply"),
-    "closed-brackets": ("[" * 200_000 + "]" * 200_000, 104, "nested too deeply"),
     "empty": ("", 104, NO_SENSE),
     "null": ("null", 104, "not a table"),
-    "number": ("7", 104, "not a table"),
-    "words": ('"fc"', 104, "not a table"),
     "list": ("[1, 2]", 104, "not a table"),
     "not-utf-8": (b'{"\xff\xfe": 1}', 104, NO_SENSE),
-    "zeros": (b"\0" * 64, 104, NO_SENSE),
     "nan": (offsets("[NaN, 96]"), 104, NO_SENSE),
     "infinite": (offsets("[0, 1e999]"), 104, "not whole numbers"),
     "huge": (offsets(f"[0, {10**30}]"), 104, "do not fit its shape"),
     "5000-digits": (offsets(f"[0, {'9' * 5000}]"), 104, NO_SENSE),
     "float": (offsets("[0.0, 96.0]"), 104, "not whole numbers"),
     "true": (offsets("[false, true]"), 104, "not whole numbers"),
-    "text": (offsets('["0", "96"]'), 104, "not whole numbers"),
-    "three": (offsets("[0, 48, 96]"), 104, "not whole numbers"),
     "one": (offsets("[96]"), 104, "not whole numbers"),
     "no-offsets": (without("data_offsets"), 104, "must give dtype, shape and data_offsets"),
     "no-dtype": (without("dtype"), 104, "must give dtype, shape and data_offsets"),
-    "no-shape": (without("shape"), 104, "must give dtype, shape and data_offsets"),
     "more-keys": (weight(strides=[12, 1]), 104, "must give dtype, shape and data_offsets"),
-    "shape-of-text": (weight(shape="24"), 104, "not whole numbers"),
     "shape-of-lists": (weight(shape=[[2], [12]]), 104, "not whole numbers"),
     "shape-below-zero": (weight(shape=[-2, -12]), 104, "not whole numbers"),
     "shape-huge": (weight(shape=[2**62, 2**62]), 104, "do not fit its shape"),
@@ -239,7 +225,6 @@ SENSE = {
     "unknown-type": (weight(dtype="F8_E4M3"), 104, NO_SENSE),
     "our-own-type": (weight(dtype="Q8"), 104, "do not fit its shape"),
     "no-type": (weight(dtype=None), 104, NO_SENSE),
-    "list-of-types": (weight(dtype=["F32"]), 104, NO_SENSE),
     "tensor-is-a-number": ({**SOUND, "fc.bias": 3}, 104, "must give dtype, shape and data_offsets"),
     "metadata-list": ({**SOUND, "__metadata__": [1]}, 104, "metadata are not text"),
     "metadata-numbers": ({**SOUND, "__metadata__": {"coe": 1}}, 104, "metadata are not text"),
@@ -249,7 +234,6 @@ SENSE = {
     "of-another": (of(id="t/b"), 104, "'t/b', not for 't/a'"),
     "of-another-kind": (of(kind="other"), 104, "was made for a other of 8 pixels"),
     "labels-swapped": (of(labels=("bad", "ok")), 104, "was made for a small of 8 pixels for bad, ok"),
-    "another-size": (of(input_size=16), 104, "was made for a small of 16 pixels"),
 }
 
 
