@@ -55,6 +55,8 @@ def both(easy, tmp_path, call):
             path = tmp_path / "images" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             cv2.imwrite(str(path), np.full((60, 60, 3), 90, np.uint8))
+            if "bad" in name:
+                path.write_bytes(b"no picture")
         board, store = easy
         given = ("--board", board, "--images", tmp_path / "images", "--store", store, "--memory", "100MB")
         said = call(*given, "--rate", "1000", command=line)
@@ -73,6 +75,7 @@ def both(easy, tmp_path, call):
         (["SN1/R1__C.png", "SN1/R2__XX.png", "SN2/R1__C.png"], 3, {"board SN1: REVIEW (R2)", "board SN2: OK"}),
         (["SN1/R1__C.png", "N/R2__C.png"], 3, {"board SN1: OK", "pictures of no board: REVIEW (N/R2__C.png)"}),
         (["x: OK, y/R1__N.png"], 1, {"board x: OK, y: NG (R1)"}),
+        (["SN1/R1__C.png", "SN1/bad__C.png"], 3, {"board SN1: REVIEW (bad), 2 images, 1 of them not inspected"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -80,15 +83,7 @@ def test_a_board_passes_only_if_all_of_it_was_judged_ok(both, names, status, boa
     ours, theirs, said = both(*names)
     assert (ours, theirs) == (status, status)
     for board in boards:
-        assert f"{board}," in said
-
-
-def test_a_picture_that_cannot_be_decoded_is_no_pass(both, tmp_path):
-    (tmp_path / "images" / "SN1").mkdir(parents=True)
-    (tmp_path / "images" / "SN1" / "R2__C.png").write_bytes(b"no picture")
-    ours, theirs, said = both("SN1/R1__C.png")
-    assert (ours, theirs) == (3, 3)
-    assert "board SN1: REVIEW (R2), 2 images, 1 of them not inspected" in said
+        assert board in said
 
 
 @pytest.mark.slow

@@ -181,9 +181,10 @@ def test_an_expert_is_better_only_if_mcnemars_exact_test_says_so(only_after, onl
     assert (compared.only_after, compared.only_before, compared.is_better) == (only_after, only_before, is_better)
 
 
-@pytest.mark.parametrize(("image", "word"), [("SN1/R0a__L.png", "scratched"), ("SN1/none.png", "good")])
+@pytest.mark.parametrize(("image", "word"), [("SN1/R0a__L.png", "scratched"), ("SN1/none.png", "good"), (None, None)])
 def test_a_word_that_says_nothing_teaches_nothing(place, inspected, run, image, word):
-    marks.write(inspected, [PictureMark(image=image, label=word, component="L")])
+    if image:
+        marks.write(inspected, [PictureMark(image=image, label=word, component="L")])
     assert run("learn", place / "lamps.yaml", "--from", inspected, "--photos", place / "photos") == 2
     assert Store(place / "store").manifest(ID).version == 1
 
@@ -206,13 +207,12 @@ def test_a_picture_that_two_people_call_otherwise_teaches_nothing(place, inspect
     assert "L/dark/x.bmp = " in said.words
 
 
-def test_nothing_marked_is_said_and_so_is_an_image_without_a_result_or_a_component(place, inspected, run, tmp_path):
-    assert run("learn", place / "lamps.yaml", "--from", inspected, "--photos", place / "photos") == 2
-    more = ("--photos", place / "photos", "--mark")
-    assert run("learn", place / "lamps.yaml", "--from", inspected, *more, "SN1/none.png=good") == 2
+def test_a_mark_of_an_image_without_a_result_or_a_component_is_refused(place, inspected, run, tmp_path):
     result = json.loads((inspected / "results.jsonl").read_text().splitlines()[0]) | {"component": ""}
     (tmp_path / "results.jsonl").write_text(json.dumps(result) + "\n")
-    assert run("learn", place / "lamps.yaml", "--from", tmp_path, *more, f"{result['image']}=good") == 2
+    for source, image in ((inspected, "SN1/none.png"), (tmp_path, result["image"])):
+        given = ("--from", source, "--photos", place / "photos", "--mark", f"{image}=good")
+        assert run("learn", place / "lamps.yaml", *given) == 2
 
 
 def test_marked_pictures_of_equal_content_are_never_on_both_sides():

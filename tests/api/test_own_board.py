@@ -140,15 +140,6 @@ def test_the_example_of_a_public_class_runs(open_line, capsys, shown):
     assert runner.run(example).failed == 0, capsys.readouterr().out
 
 
-def test_no_program_and_no_comment_is_passed_over():
-    texts = [page.read_text(encoding="utf-8") for page in pages.PAGES]
-    python = [block for block in ALL if block.language == "python"]
-    assert sum(text.count("```python") for text in texts) == len(python) > 0
-    assert sum(text.count("<!-- not run") for text in texts) == sum(block.reason is not None for block in python)
-    shown = sum(text.count("<!-- prints") + text.count("```text") for text in texts)
-    assert shown == sum(block.output != "" for block in python)
-
-
 @pytest.mark.parametrize("block", [block for block in ALL if block.reason], ids=place)
 def test_a_program_that_is_not_run_can_be_compiled(block):
     compiled(block)

@@ -134,11 +134,12 @@ def test_two_pictures_of_one_serial_and_a_folder_that_cannot_be_looked_into_are_
 def test_every_other_file_is_a_board(tmp_path, name):
     save(tmp_path / "S1.png", draw(layout()))
     (tmp_path / name).write_bytes((tmp_path / "S1.png").read_bytes() if "." in name else b"")
-    for other in (".DS_Store", "S1.txt", "Thumbs.db"):
-        (tmp_path / other).write_bytes(b"no picture")
+    others = {".DS_Store", "S1.txt", "Thumbs.db", "README", "S1.CR3"}
+    for other in others:
+        (tmp_path / other).write_bytes(b"a note\n")
     boards = WholeBoards(layout(), tmp_path)
     assert {item.serial for item in boards.items} == {"S1", "S2"}
-    assert {other.path.name for other in boards.skipped} == {".DS_Store", "S1.txt", "Thumbs.db"}
+    assert {other.path.name for other in boards.skipped} == others
     assert name in ("S2", "S2.cr2") or all(item.failure for item in boards.items if item.serial == "S2")
 
 

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-import torch
 from bench_rows import rows_of
 from built_once import linked_copy
 from tables import with_slow_rows
@@ -19,7 +18,7 @@ from coe.lab.cli.bench_run import variants
 from coe.lab.measured_run import all_at_once, measured_run, recorded
 from coe.lab.rows import Heading
 from coe.lab.workloads.synthetic import quarter_budget, synthetic_board, synthetic_pictures
-from coe.profiler import line_run, remembered_device
+from coe.profiler import remembered_device
 from coe.profiler.measure import MeasuredExpert, Target, measure
 from coe.runtime.cuda import torch_driver
 from coe.runtime.cuda.cuda_device import CudaDevice
@@ -119,18 +118,6 @@ def test_images_come_at_their_rate_whatever_the_line_does(work):
     assert one.row.makespan_s >= seen.arrivals[-1].at_s
 
 
-def test_what_an_earlier_run_left_on_a_gpu_is_not_this_ones(monkeypatch):
-    calls = []
-    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("empty"))
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", calls.append)
-    monkeypatch.setattr(torch.cuda, "max_memory_reserved", (5, 7).__getitem__)
-    line_run.forget_device_peak()
-    assert calls == ["empty", 0, 1]
-    assert line_run.device_peak_bytes() == 12
-
-
 def test_kinds_that_open_their_own_files_are_refused_and_experts_made_in_what_each_device_runs():
     with pytest.raises(ConfigError, match="experts of kind 'onnx' open their own files"):
         remembered_device.HostOnlyDevice(
@@ -185,26 +172,20 @@ def test_a_line_opens_with_nothing_left_of_what_was_measured_before(driver, tmp_
     assert seen == [0]
 
 
-def test_a_kind_is_measured_on_a_gpu_for_the_profile(driver, tmp_path, tiny):
-    board, store = tiny
-    expert = rules.load(board).experts["body-a"]
-    found = measure(
-        MeasuredExpert(expert, kinds.resolve("narrow"), Store(store), Target("cuda", 1)), sizes=(1, 2, 4), limit_s=2.0
-    )
+def test_a_kind_is_measured_on_a_gpu_for_the_profile(driver, tiny):
+    expert, store = rules.load(tiny[0]).experts["body-a"], Store(tiny[1])
+    subject = MeasuredExpert(expert, kinds.resolve("narrow"), store, Target("cuda", 1))
+    found = measure(subject, sizes=(1, 2, 4), limit_s=2.0)
     assert (found.device, found.kind, found.precision) == ("cuda", "narrow", "fp32")
-    assert found.copy_s > 0
-    assert found.load_s > 0
+    assert (found.copy_s > 0, found.load_s > 0) == (True, True)
     # What batches hold is held for good, and counted there.
-    assert (found.activation_bytes, found.workspace_bytes) == (0, 0)
-    assert driver.reserved == 0
+    assert (found.activation_bytes, found.workspace_bytes, driver.reserved) == (0, 0, 0)
 
 
-def test_without_a_gpu_it_is_said(call):
-    if torch_driver.is_there():
-        pytest.skip("there is a GPU")
+def test_without_a_gpu_it_is_said(call, monkeypatch):
+    monkeypatch.setattr(torch_driver, "is_there", lambda: False)
     said = call(*SMALL_GPU).words
-    assert ("there is no GPU that torch can use" in said, "--device cpu" in said) == (True, True)
-    assert "--device: there is no 'cud'; did you mean 'cuda'" in call("switch", "--device", "cud").words
+    assert ("no GPU" in said, "--device cpu" in said) == (True, True)
 
 
 def test_what_a_gpu_does_not_run_is_refused_before_it_is_made(driver, call):

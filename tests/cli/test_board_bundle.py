@@ -22,7 +22,7 @@ from coe.core import Expert
 from coe.errors import StoreError
 from coe.inspector import weights_used
 from coe.store import bundle_file, kinds
-from coe.store.bundle_file import BEFORE
+from coe.store.bundle_file import BEFORE, CONTENTS
 from coe.store.reference_reader import EncodedReference
 from coe.store.references import NewReference, References
 from coe.store.store import Store
@@ -98,47 +98,41 @@ def test_what_is_there_is_replaced_only_if_that_is_said_and_kept(packed, install
     assert (tmp_path / "rules" / f"lamps.yaml{BEFORE}").read_text() == "# mine\n"
 
 
-def damaged(packed, to, change):
+def changed(packed, to, *, files=None, said=None):
+    """Write a bundle with other files (None: without), by name or extension, and with other words in its own list."""
     with zipfile.ZipFile(packed) as bundle:
-        files = {name: bundle.read(name) for name in bundle.namelist()}
-    change(files)
+        content = {name: bundle.read(name) for name in bundle.namelist()}
+    for end, change in (files or {}).items():
+        name = next(name for name in content if name.endswith(end)) if end.startswith(".") else end
+        content[name] = change(content.get(name))
+    if said:
+        stated = json.loads(content[CONTENTS])
+        content[CONTENTS] = json.dumps(stated | said(stated)).encode()
     with zipfile.ZipFile(to, "w") as bundle:
-        for name, data in files.items():
-            bundle.writestr(name, data)
+        for name, data in content.items():
+            if data is not None:
+                bundle.writestr(name, data)
     return to
 
 
-def flip(files):
-    name = next(name for name in files if name.endswith(".onnx"))
-    files[name] = files[name][:-1] + bytes([files[name][-1] ^ 1])
+EVIL = ("store/../../evil", "/evil", "store/.history/evil")
+BOARD_AT = "rules/lamps.yaml"
+CHANGES = {
+    "flipped": {"files": {".onnx": lambda data: data[:-1] + bytes([data[-1] ^ 1])}},
+    "lost": {"files": {BOARD_AT: lambda data: None}},
+    "more": {"files": {"store/lamps/more": lambda data: b"more"}},
+    "fewer": {"said": lambda stated: {"experts": stated["experts"][1:]}},
+    "evil": {
+        "files": dict.fromkeys(EVIL, lambda data: BOARD.encode()),
+        "said": lambda stated: {"files": stated["files"] | dict.fromkeys(EVIL, stated["files"][BOARD_AT])},
+    },
+}
 
 
-def lose(files):
-    del files["rules/lamps.yaml"]
-
-
-def climb(files):
-    stated = json.loads(files["bundle.json"])
-    for name in ("store/../../evil", "/evil", "store/.history/evil"):
-        stated["files"][name] = stated["files"]["rules/lamps.yaml"]
-        files[name] = files["rules/lamps.yaml"]
-    files["bundle.json"] = json.dumps(stated).encode()
-
-
-def add(files):
-    files["store/lamps/more"] = b"more"
-
-
-def claim(files):
-    stated = json.loads(files["bundle.json"])
-    stated["experts"] = stated["experts"][1:]
-    files["bundle.json"] = json.dumps(stated).encode()
-
-
-@pytest.mark.parametrize("change", [flip, lose, climb, add, claim])
+@pytest.mark.parametrize("change", CHANGES)
 def test_a_bundle_that_is_not_as_it_says_changes_nothing(packed, install, tmp_path, change):
     (tmp_path / "in").mkdir()
-    assert install(damaged(packed, tmp_path / "in" / "bad.coe", change)) == 2
+    assert install(changed(packed, tmp_path / "in" / "bad.coe", **CHANGES[change])) == 2
     assert not [path for path in tmp_path.rglob("*") if "evil" in path.name or path.name == "manifest.json"]
 
 
@@ -151,12 +145,9 @@ def test_a_bundle_that_is_cut_off_or_none_at_all_is_refused(packed, install, tmp
 
 
 def test_a_bundle_of_a_later_version_is_not_called_damaged(packed, tmp_path):
-    def later(files):
-        contents = json.loads(files[bundle_file.CONTENTS]) | {"format": 2, "made_by": "coe 99.1"}
-        files[bundle_file.CONTENTS] = json.dumps(contents).encode()
-
+    later = changed(packed, tmp_path / "later.coe", said=lambda stated: {"format": 2, "made_by": "coe 99.1"})
     with pytest.raises(StoreError, match=r"coe 99\.1"):
-        bundle_file.read(damaged(packed, tmp_path / "later.coe", later))
+        bundle_file.read(later)
 
 
 def test_an_install_that_is_killed_anywhere_opens_no_line_or_the_whole_board(packed, tmp_path):

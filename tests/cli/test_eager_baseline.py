@@ -10,9 +10,7 @@ from fake_gpu import FakeDriver
 
 from coe import Inspector
 from coe.errors import ConfigError, DeviceFull, DeviceLost, StoreError
-from coe.inspector import line_devices
 from coe.lab import eager_baseline
-from coe.lab import measured_run as engine
 from coe.lab.eager_baseline import EagerDevice
 from coe.runtime.cpu import CpuDevice
 from coe.scheduler.events import Load
@@ -182,35 +180,3 @@ def test_the_eager_baseline_stands_beside_ours(work, call):
     assert all(row["peak_reserved_bytes"] <= row["budget_bytes"] for row in ways)
     assert "samba: labels equal to those of samba-eager on 24 of 24 images (100.00%)" in " ".join(said.out.split())
     assert " x the images/s of samba-eager" in said.out
-
-
-@pytest.mark.slow
-def test_the_eager_baseline_stands_beside_less_precise_ones(work, call):
-    where = work / "mixed.json"
-    names = ("--strategy", "late-binding-eager,late-binding", "--precision", "fp32,mixed")
-    said = call(*SMALL, *names, "--work", work, "--json", where)
-    assert said.status == 0
-    rows = json.loads(where.read_text(encoding="utf-8"))
-    assert [row["strategy"] for row in rows] == ["late-binding-eager", "late-binding", "late-binding mixed"]
-    assert "late-binding mixed: labels equal to those of late-binding-eager on 24 of 24 images" in " ".join(
-        said.out.split()
-    )
-
-
-@pytest.mark.slow
-def test_the_eager_baseline_has_a_cost_table_of_its_own(work, call, monkeypatch):
-    measured_run, tables, ways = engine.measured_run, [], []
-
-    def spy(line_config, *arguments, **options):
-        found = measured_run(line_config, *arguments, **options)
-        tables.append((line_config.experiment.costs, found.line_run.costs))
-        ways.append(line_config.experiment.make_devices)
-        return found
-
-    monkeypatch.setattr(engine, "measured_run", spy)
-    names = "samba-eager,samba,samba-fifo-eager,samba-fifo"
-    assert call(*SMALL, "--strategy", names, "--work", work).status == 0
-    (first, theirs), (second, ours), (third, _), (fourth, _) = tables
-    assert (first, second) == (None, None)
-    assert (third, fourth) == (theirs, ours)
-    assert ways == 2 * [eager_baseline.devices, line_devices.make]

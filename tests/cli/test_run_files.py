@@ -137,15 +137,6 @@ def test_devices_on_which_other_variants_run_are_refused_before_a_picture_is_ins
     assert run("--precision", "mixed", "--resume", line={"devices": ("cpu",)}).status == 0
 
 
-def test_a_finished_run_keeps_its_figures(run, place):
-    run()
-    before = summary(place / "out")
-    opened = IdleLine.opened
-    assert run("--resume", "--memory", "1GiB").status == 0
-    assert summary(place / "out") == before
-    assert (before["timed_images"], IdleLine.opened) == (PICTURES, opened)
-
-
 def folder(path):
     (path / "in the way").mkdir(parents=True)
 
@@ -281,13 +272,3 @@ def test_a_line_that_opened_with_something_else_inspects_nothing(run, place, cha
     said = run(*(["--resume"] if resumed else []), line={"__init__": opened})
     assert (said.status, sentence in said.words) == (2, True)
     assert rows(place / "out") == before
-
-
-def test_an_image_that_the_table_states_otherwise_is_inspected_again(run, place):
-    table = place / "images" / "images.csv"
-    table.write_text("path,component,serial\nSN0/R0__A.png,A,SN0\nSN1/R1__B.png,B,SN1\n", encoding="utf-8")
-    assert run().status == 0
-    table.write_text("path,component,serial\nSN0/R0__A.png,B,SN0\nSN1/R1__B.png,B,SN1\n", encoding="utf-8")
-    assert run("--resume", line={"verdict": Verdict.NG}).status == 1
-    found = {row["image"]: (row["component"], row["verdict"]) for row in rows(place / "out")}
-    assert found == {"SN0/R0__A.png": ("B", "NG"), "SN1/R1__B.png": ("B", "OK")}

@@ -272,16 +272,9 @@ def test_what_is_not_whole_as_the_watch_is_ended_has_its_error(watch, into, tmp_
     assert set(verdicts(tmp_path / "out").values()) == {"OK"}
 
 
-@pytest.mark.parametrize("more", [("--images", "."), ("--done", "{into}/done")])
-def test_options_that_do_not_go_together_are_refused(watch, into, tmp_path, more):
+@pytest.mark.parametrize("more", [("--images", "."), ("--done", "{into}/done"), ("--watch", "{into}/none"), ()])
+def test_what_does_not_go_together_is_refused(watch, into, tmp_path, more):
+    if not more:
+        (into / "images.csv").write_text("path,component\n", encoding="utf-8")
     assert watch(*(word.format(into=into) for word in more)) == 2
     assert not (tmp_path / "out").exists()
-
-
-def test_a_table_in_the_folder_is_refused_and_so_is_a_folder_that_is_not_there(watch, into):
-    (into / "images.csv").write_text("path,component\n", encoding="utf-8")
-    assert watch() == 2
-    (into / "images.csv").unlink()
-    (into / "SN1").rmdir()
-    into.rmdir()
-    assert watch() == 2

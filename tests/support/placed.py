@@ -1,5 +1,7 @@
 """Placement files read for tests, with a unit as a person says it."""
 
+import openpyxl
+
 from coe.bring.parts import converting
 from coe.bring.parts.answers import AS_IT_IS
 from coe.bring.parts.bom import read_bom
@@ -7,6 +9,18 @@ from coe.bring.parts.bom import read_bom
 
 def _with(answers, units):
     return answers.with_more({"unit": units}) if units else answers
+
+
+def written(path, content):
+    """Write a text, bytes, or the rows of a spreadsheet, and return the path."""
+    if isinstance(content, list):
+        book = openpyxl.Workbook()
+        for row in content:
+            book.active.append(row)
+        book.save(path)
+    else:
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
 
 
 def read_file(path, units="", answers=AS_IT_IS):

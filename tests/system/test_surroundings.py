@@ -75,14 +75,23 @@ def speaking(status):
     return command
 
 
-@pytest.mark.parametrize("at", ["write", "flush"])
-@pytest.mark.parametrize("number", GONE, **names)
+def gone(at, numbers=GONE):
+    return [Failing(number, at=at) for number in numbers]
+
+
 @pytest.mark.parametrize("status", [0, 1, 2, 3, 4, 130])
-def test_a_reader_who_has_gone_changes_no_status(monkeypatch, status, number, at):
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", Failing(number, at=at))
-        patch.setattr(sys, "stderr", Failing(number, at=at))
-        assert guarded(speaking(status)) == status
+def test_a_reader_who_has_gone_and_streams_that_were_never_there_change_no_status(monkeypatch, status):
+    pairs = [
+        *((out, err) for at in ("write", "flush") for out, err in zip(gone(at), gone(at), strict=True)),
+        # Complaints that cannot be written.
+        *((io.StringIO(), err) for err in gone("write", [*GONE, *BROKEN])),
+        *((None, None), (None, io.StringIO()), (io.StringIO(), None)),
+    ]
+    for out, err in pairs:
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            assert guarded(speaking(status)) == status
 
 
 @pytest.mark.parametrize("at", ["write", "flush"])
@@ -96,24 +105,6 @@ def test_output_that_was_asked_for_and_lost_is_status_4_and_told(monkeypatch, nu
         assert guarded(speaking(status)) == ends
     told_of = "standard output cannot be written" in told.getvalue()
     assert told_of == (status in (0, 1, 3))
-
-
-@pytest.mark.parametrize("number", [*GONE, *BROKEN], **names)
-@pytest.mark.parametrize("status", [0, 1, 3])
-def test_complaints_that_cannot_be_written_change_no_status(monkeypatch, number, status):
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", io.StringIO())
-        patch.setattr(sys, "stderr", Failing(number))
-        assert guarded(speaking(status)) == status
-
-
-@pytest.mark.parametrize("missing", [("stdout",), ("stderr",), ("stdout", "stderr")], ids=" ".join)
-@pytest.mark.parametrize("status", [0, 1, 3])
-def test_streams_that_were_never_there_change_no_status(monkeypatch, missing, status):
-    with monkeypatch.context() as patch:
-        for name in missing:
-            patch.setattr(sys, name, None)
-        assert guarded(speaking(status)) == status
 
 
 def test_a_stream_that_failed_is_not_asked_again():
@@ -207,7 +198,6 @@ def test_a_home_that_may_not_be_looked_into_is_as_none(monkeypatch):
 ALL_KINDS = (
     TINY.replace("body-a: {kind: narrow", "body-a: {kind: resnet18")
     .replace("joint: {kind: narrow_boxes", "joint: {kind: yolov5n")
-    .replace("reject: [bridge]", "reject: []")
     .replace("components:", "  lamp: {kind: onnx, labels: [dark, bright], input: 32, weights: lamps/lamp}\ncomponents:")
     + "  L: {inspect: lamp, then: {dark: NG, bright: joint}}\n"
 )
@@ -413,14 +403,6 @@ def test_a_folder_that_is_gone_is_said_before_a_library_ends_the_process(tmp_pat
     command = [sys.executable, "-c", script, "inspect", "--help"]
     done = subprocess.run(command, check=False, env=environment(), cwd=gone, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr.count("error: the current folder")) == (2, "", 1)
-
-
-def test_where_commands_begin_nothing_takes_time_to_import():
-    script = "import sys; import coe.cli.start; print(*sorted(sys.modules))"
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", script], env=environment(), capture_output=True, text=True, check=True
-    )
-    assert not {"typer", "rich", "numpy", "torch", "asyncio", "inspect"} & set(done.stdout.split())
 
 
 @pytest.mark.parametrize("name", ["inspect", "experts", "bench", "profile"])

@@ -1,9 +1,7 @@
 """The wheel holds what ships and no more, and runs where there is no checkout."""
 
-import ast
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +19,6 @@ import typer
 
 from coe.board import rules
 from coe.core import Verdict
-from coe.helpers import versions
 from coe.results.records import read
 from coe.store import kinds
 
@@ -78,49 +75,6 @@ def test_the_wheel_holds_the_packages_that_ship(installed):
         assert shipped == {path for path in kept if "__pycache__" not in path.parts}
     boards = [rules.load(path) for path in (installed / "routing_rules").glob("*.yaml")]
     assert {expert.kind for board in boards for expert in board.experts.values()} <= set(kinds.names())
-
-
-ELSEWHERE = re.compile(r"\b(docs|tests|apps)/\w|README\.md|CONTRIBUTING")
-
-
-def test_nothing_that_a_user_reads_names_a_file_that_is_not_installed(installed):
-    """Docstrings and comments of code may name a page of the source folder; help, errors and other files may not."""
-    named = []
-    for package in ("coe", "experts", "routing_rules"):
-        for path in (path for path in (installed / package).rglob("*") if path.is_file()):
-            text = path.read_text(encoding="utf-8")
-            if ELSEWHERE.search(text):
-                texts = _strings(ast.parse(text)) if path.suffix == ".py" else [text]
-                named += [(path.name, one) for one in texts if ELSEWHERE.search(one)]
-    assert named == []
-
-
-def _strings(tree):
-    """Return the string literals of a module: those that stand alone, as docstrings do, are left out."""
-    alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in alone)
-    return [node.value for node in constants if isinstance(node.value, str)]
-
-
-VERSIONS = """
-import sys
-sys.path[:0] = sys.argv[1].split("|")
-from coe.cli import start
-for command in ("inspect", "board", "experts", "profile", "bench", "serve"):
-    sys.argv = [f"coe-{command}", "--version"]
-    try:
-        getattr(start, command)()
-    except SystemExit as end:
-        assert not end.code
-"""
-
-
-@pytest.mark.slow
-def test_each_command_says_its_version(installed, tmp_path):
-    said = bare(installed, VERSIONS, folder=tmp_path)
-    assert (said.returncode, said.stderr) == (0, "")
-    names = ("inspect", "board", "experts", "profile", "bench", "serve")
-    assert said.stdout.splitlines() == [f"coe-{name} {versions.own()}" for name in names]
 
 
 @pytest.mark.slow

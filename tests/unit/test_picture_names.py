@@ -3,8 +3,6 @@
 import hashlib
 import os
 import unicodedata
-from types import SimpleNamespace
-from typing import cast
 
 import numpy as np
 import pytest
@@ -17,8 +15,6 @@ from coe.learn import labelled
 from coe.pictures.decoding import decode
 from coe.pictures.finding import find
 from coe.pictures.picture_file import PictureFile
-from coe.placement import Layout
-from coe.placement.run_source import WholeBoards
 
 COMPONENTS = {"C5", "R0402-1.5K", "U-QFP32"}
 _NAMES = """
@@ -232,14 +228,3 @@ def test_verified_and_training_pictures_that_cannot_be_read_are_refused(tmp_path
         labelled.find(tmp_path, {"body": expert})
     with pytest.raises(ConfigError):
         labelled.of_expert(tmp_path / "body", expert)
-
-
-def test_what_lies_beside_pictures_of_whole_boards_is_no_board(tmp_path):
-    for name, data in {"SN1.png": encoded(), "SN1.CR3": RAW, "README": b"a note\n", "SN2.CR3": RAW}.items():
-        (tmp_path / name).write_bytes(data)
-    layout = SimpleNamespace(
-        units=("",), codes={}, sites=(SimpleNamespace(name="R1", unit="", component="C5", refdes="R1"),)
-    )
-    boards = WholeBoards(cast(Layout, layout), tmp_path)
-    assert [(item.name, item.error is None) for item in boards.items] == [("SN1.png/R1", True), ("SN2.CR3/R1", False)]
-    assert {entry.path.name for entry in boards.skipped} == {"SN1.CR3", "README"}

@@ -5,235 +5,236 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
-from placed import parse_bom, parse_file, parse_placements, read_file, read_placements
+from placed import parse_bom, parse_file, parse_placements, read_file, read_placements, written
 
 from coe.board.parts_list import Side
 from coe.bring.parts.answers import Answers
 from coe.bring.parts.converting import convert
 from coe.errors import ConfigError
 
-FILES = {
-    "column of units.csv": ("", "Ref,X,Y,Rot,Side,Unit\nR1,12.7,-3.5,90,top,mm\nU2,30,4,315,bottom,mm\n"),
-    "column of units of symbols.csv": ("mm", "Ref,X,Y,Rot,Side,Unit\nR1,12.7,-3.5,90,top,1\nU2,30,4,315,bottom,A\n"),
-    "inches in short.csv": ("", "Ref,X (in.),Y (in.),Rot,Side\nR1,.5,-.137795,90,top\nU2,1.181102,.15748,315,bottom\n"),
-    "sprint layout.txt": (
-        "",
-        "*Pick And Place List\n*Project=a\n*\n*Coordinates in mm, always center of component\n"
-        "*No;Value;Package;X;Y;Rotation;Side;Name\n1;10k;R_0402;12.7;-3.5;90;Top;R1\n2;E;SO8;30;4;315;Bottom;U2\n",
-    ),
-    "pads.csv": (
-        "mm",
-        "RefDes,PartType,PartDecal,Layer,PositionX,PositionY,Orient.,SMD\nR1,R,R_0402,Top,12.7,-3.5,90.0,Yes\n"
-        "U2,E,SO8,Bottom,30,4,315,Yes\n",
-    ),
-    "target.csv": (
-        "mm",
-        "Bauteilname;Wert;Gehäuse;Pos X;Pos Y;Drehwinkel;Bestückungsseite\nR1;10k;R;12,7;-3,5;90;Oben\n"
-        "U2;E;SO8;30,0;4,0;315;Unten\n",
-    ),
-    "german.csv": (
-        "mm",
-        "Referenz;Wert;Gehäuse;PosX;PosY;Drehung;Seite\nR1;10k;R_0402;12,7;-3,5;90;oben\nU2;E;SO8;30,0;4,0;315;unten\n",
-    ),
-    "french.csv": (
-        "mm",
-        "Référence,Valeur,Boîtier,Coordonnée X,Coordonnée Y,Rotation,Face\nR1,10k,R,12.7,-3.5,90,dessus\n"
-        "U2,E,SO8,30.0,4.0,315,dessous\n",
-    ),
-    "chinese.csv": ("", "位号,封装,X坐标,Y坐标,层,旋转\nR1,R,12.7mm,-3.5mm,顶层,90\nU2,SO8,30mm,4mm,底层,315\n"),
-    "eagle ULP.csv": ("mm", "Part,X,Y,Rotation,Side\nR1,12.70,-3.50,R90,Top\nU2,30.00,4.00,MR315,Bottom\n"),
-    "eagle part list.txt": (
-        "",
-        "Partlist\n\nExported from board.brd\n\n"
-        "Part     Value          Package      Library           Position (mm)         Orientation\n\n"
-        "R1       10k            R0402        rcl               (12.7 -3.5)           R90\n"
-        "U2                      SO08         memory            (30 4)                MR315\n",
-    ),
-    "proteus notes.csv": (
-        "",
-        "LABCENTER PROTEUS PICK AND PLACE FILE\n=====\n\nFields: Part ID,Value,Package,Layer,Rotation,X,Y\n"
-        "Units: Rotation - degrees, X, Y - thou\nNotes: The X, Y value is the centre of package as drawn.\n"
-        "       The origin for these values is the Output Origin.\n\n"
-        '"R1","10k","0402",TOP,90,500,-137.795\n"U2","E","SO8",BOTTOM,315,1181.102,157.480\n',
-    ),
-    "mentor.txt": (
-        "mm",
-        "# Reference Part-Number Geometry  X          Y          Side   Rotation\n#\n"
-        "R1          100-001     r0402     12.7       -3.5       1      90\n"
-        "U2          200-001     so8       30.0       4.0        2      315\n",
-    ),
-    "yamaha-R.csv": ("mm", "Step,Ref,X,Y,R,Layer\n1,R1,12.7,-3.5,90,Top\n2,U2,30,4,315,Bottom\n"),
-    "target.txt": (
-        "mm",
-        "Name\tX\tY\tDrehung\tSeite\nR1\t12,7\t-3,5\t90\u00b0\tBestückungsseite\nU2\t30,0\t4,0\t315\u00b0\tLötseite\n",
-    ),
-    "thin spaces.csv": (
-        "um",
-        "Ref;X;Y;Rot;Side\nR1;12\u202f700,0;-3'500,0;90;top\nU2;30\u00a0000,0;4\u2019000,0;315;bottom\n",
-    ),
-    "expedition.txt": (
-        "mm",
-        "Component Name,Cell Name,X Location,Y Location,Rotation,Layer\nR1,R,12.7,-3.5,90,Top\nU2,S,30,4,315,Bottom\n",
-    ),
-    "zuken.txt": (
-        "mm",
-        "Ref-Des;Mount Side;X-Coordinate;Y-Coordinate;Angle\nR1;Side A;12.7;-3.5;90\nU2;Side B;30.000;4.000;315\n",
-    ),
-    "brackets.csv": ("", "Designator,Center(X),Center(Y),Rotation,Layer\nR1,12.7mm,-3.5mm,90,T\nU2,30mm,4mm,315,B\n"),
-    "thousands.csv": (
-        "mil",
-        'Designator,Center-X,Center-Y,Layer,Rotation\nR1,500.000,-137.795,T,90\nU2,"1,181.102","157.480",B,315\n',
-    ),
-    "polish.csv": ("mm", "Oznaczenie;X;Y;Obrót;Strona\nR1;12,7;-3,5;90;góra\nU2;30,0;4,0;315;dół\n"),
-    "czech.csv": ("mm", "Označení;X;Y;Natočení;Strana\nR1;12,7;-3,5;90;horní\nU2;30,0;4,0;315;dolní\n"),
-    "dutch.csv": ("mm", "Referentie;X;Y;Rotatie;Zijde\nR1;12,7;-3,5;90;boven\nU2;30,0;4,0;315;onder\n"),
-    "korean.csv": ("mm", "부품번호,X좌표,Y좌표,회전,면\nR1,12.7,-3.5,90,상면\nU2,30,4,315,하면\n"),
-    "austrian.csv": ("mm", "Bauteil;X;Y;Winkel;Lage\nR1;12,7;-3,5;90;Oberseite\nU2;30,0;4,0;315;Unterseite\n"),
-    "allegro of old.txt": (
-        "",
-        "UUNITS = MICRONS\nR1                   12700.0        -3500.0       90    R_0402\n"
-        "U2                   30000.0         4000.0      315  m SO 8\n",
-    ),
-    "a description of three lines.txt": (
-        "",
-        "Designator Layer       Center-X(mm) Center-Y(mm) Rotation Description\n"
-        'R1         TopLayer    12.7         -3.5         90       "Relay 5\n\nchangeover 12 30 40\n\nby me"\n'
-        'U2         BottomLayer 30.0         4.0          315      "x"\n',
-    ),
-    "wide brackets.csv": (
-        "",
-        "单位：mm\n位号,X坐标（mm）,Y坐标（mm）,旋转角度（度）,层\nR1,12.7,-3.5,90,顶层\nU2,30,4,315,底层\n",
-    ),
-    "lost accents.csv": ("mm", "Repere;X;Y;Angle;Cote\nR1;12,7;-3,5;90;dessus\nU2;30,0;4,0;315;dessous\n"),
-    "sprint layout in russian.txt": (
-        "",
-        "* Все координаты в\0\0\0\0мм\n*\n* №\tОбозн\tНомин\tПоз-X\tПоз-Y\tУгол\tКорпус\tСлой\n*\n"
-        "1\tR1\t10k\t12.7\t-3.5\t90\t0805, a resistor with a long name in its column\tTop\n"
-        "2\tU2\tE\t30\t4\t315\tSO8, and so has this one, as many have\tBottom\n",
-    ),
-    "pages.csv": ("mm", "Ref,X,Y,Rot,Side\nR1,12.7,-3.5,90,top\n\nRef,X,Y,Rot,Side\nU2,30,4,315,bottom\n"),
-    "siplace.txt": (
-        "mm",
-        "Ref.Nr\tX\tY\tPhi\tBauteil\tSeite\nR1\t12,7\t-3,5\t90,0\tRES\tOben\nU2\t30,0\t4,0\t315,0\tE\tUnten\n",
-    ),
-    "metric.csv": ("", "Units: Metric\nRef,X,Y,Rot,Side\nR1,12.7,-3.5,90,top\nU2,30,4,315,bottom\n"),
-    "rows above.csv": ("", "Einheit;mm\nRef;X;Y;Rot;Side\nR1;12,7;-3,5;90;top\nU2;30,0;4,0;315;bottom\n"),
-    "a column of sides by its words.csv": (
-        "mm",
-        "comp,Ref,X,Y,Rot,Bestückt auf\ncomp,R1,12.7,-3.5,90,oben\ncomp,U2,30,4,315,unten\n",
-    ),
-    "totals and pages.csv": (
-        "mm",
-        "Ref,X,Y,Rot,Side\nR1,12.7,-3.5,90,top\n\nBoard X  Page 2\nRef,X,Y,Rot,Side\nU2,30,4,315,bottom\n"
-        "Total,2,,,\nEND\n",
-    ),
-    "totals and pages between spaces.txt": (
-        "mm",
-        "Ref  X      Y      Rot  Side\nR1   12.7   -3.5   90   top\nU2   30     4      315  bottom\n\nTotal: 2 parts\n",
-    ),
-    "units below.csv": (
-        "",
-        "Ref,X,Y,Rot,Side\n,[mil],[mil],deg,\nR1,500,-137.795,90,top\nU2,1181.102,157.48,315,bottom\n",
-    ),
-    "one place in two units.csv": (
-        "",
-        "Ref,X (mil),Y (mil),X (mm),Y (mm),Rot,Side\nR1,500,-137.795,12.7,-3.5,90,top\n"
-        "U2,1181.102,157.48,30,4,315,bottom\n",
-    ),
-    "two units below.csv": (
-        "",
-        "Ref,X,Y,X,Y,Rot,Side\n,[mil],[mil],[mm],[mm],,\nR1,500,-137.795,12.7,-3.5,90,top\n"
-        "U2,1181.102,157.48,30,4,315,bottom\n",
-    ),
-    "two units below.smt": (
-        "",
-        "# COMPNAME     XPOS       YPOS      XPOS    YPOS   ROTATION  SIDE    FOOTPRINT\n"
-        "#             [mill]     [mill]     [mm]    [mm]\n#=======\n"
-        "  R1           500      -137.795    12.7    -3.5     90      top     R 0402\n"
-        "  U2           1181.102  157.48     30      4        315     bottom  SOIC 8\n",
-    ),
-    "as text.csv": ("mm", '="Ref",X,Y,Rot,Side\n="R1",="12.7",-3.5,90,="top"\n"=""U2""",30,4,315,bottom\n'),
-    "names in two rows.csv": (
-        "",
-        "Designator,Location (mm),,Angle,Pad 1,,Side\n,X,Y,,X,Y,\nR1,12.7,-3.5,90,1,1,top\nU2,30,4,315,2,2,bottom\n",
-    ),
-    "names of groups.csv": (
-        "mm",
-        ",Center,,Pin 1,,Angle,Side\nRef,X,Y,X,Y,,\nR1,12.7,-3.5,1,1,90,top\nU2,30,4,2,2,315,bottom\n",
-    ),
-    "names of two lines.csv": (
-        "mm",
-        '"Reference\nDesignator",X,Y,"Rot.\n(deg)",Side\nR1,12.7,-3.5,90,top\nU2,30,4,315,bottom\n',
-    ),
-    "rows in one cell.csv": (
-        "mm",
-        'Ref,X,Y,Rot,Side,Val\n"R1,12.7,-3.5,90,top,""10k, 1%""";;\n"U2,30,4,315,bottom,E";;\n',
-    ),
-    "macrofab.xyrs": (
-        "mil",
-        "R1\t500.0\t-137.795\t90\t1\t1\t61\t25\t10k\tR\t1\tRC0402\nU2\t1181.102\t157.48\t315\t2\t1\t60\t30\tE\tSO8\t1\n",
-    ),
-    "fabmaster.txt": (
-        "",
-        "A!REFDES!COMP_VALUE!SYM_NAME!SYM_X!SYM_Y!SYM_ROTATE!SYM_MIRROR!\n"
-        "J!a.brd!Mon Jan 1 10:00:00 2024!0.00!0.00!100.00!80.00!0.01!millimeters!B!2!UP TO DATE!\n"
-        "S!R1!10k!R0402!12.70!-3.50!90.000!NO!\nS!U2!E!SO8!30.00!4.00!315.000!YES!\n",
-    ),
-    "hanwha.csv": ("mm", "No,Ref ID,X,Y,R,Part,Side\n1,R1,12.7,-3.5,90,P1,T\n2,U2,30,4,315,P2,B\n"),
-    "location.csv": ("mm", "Location,Part Number,X,Y,Angle,Side\nR1,AB1,12.7,-3.5,90,T\nU2,AB2,30,4,315,B\n"),
-    "qualified names.csv": (
-        "mm",
-        "Component Ref,Board X,Board Y,Comp Rotation\u00b0,Placement Layer\nR1,12.7,-3.5,90,TOP SMD\n"
-        "U2,30,4,315,SMT Bottom\n",
-    ),
-    "qualified and bare names.csv": (
-        "mm",
-        "Part,Pad X,Part X,X,Y,Rot,Side\nR1,1,9,12.7,-3.5,90,CS\nU2,1,9,30,4,315,SS\n",
-    ),
-    "names of boards and of parts.csv": (
-        "mm",
-        "Board Ref,Designator,X,Y,Rot,Part Angle,Comp Rotation,Board Layer,Side\n"
-        "B1,R1,12.7,-3.5,90,1,1,bottom,top\nB2,U2,30,4,315,1,1,top,bottom\n",
-    ),
-    "names between spaces.txt": ("mm", "Ref X Y Component Rot Side\nR1 12.7 -3.5 A 90 top\nU2 30 4 B 315 bottom\n"),
-    "is bottom.csv": ("mm", "Ref,X,Y,Deg,Is Bottom\nR1,12.7,-3.5,90,False\nU2,30,4,315,True\n"),
-    "origins and places of DesignSpark.csv": (
-        "mm",
-        "Component,Position X,Position Y,Place X,Place Y,Rotation,Side\nR1,1,1,12.7,-3.5,90,Top\n"
-        "U2,1,1,30,4,315,Bottom\n",
-    ),
-    "notes behind tabs.xyrs": (
-        "mil",
-        "# DESIGNATOR\tX_LOC\tY_LOC\tROTATION\tSIDE\tMPN\nR1\t500.0\t-137.795\t90\t1\tRC\t81361a19\n"
-        "U2\t1181.102\t157.48\t315\t2\t\n",
-    ),
-    "incircuit.csv": (
-        "mm",
-        ";;RefDes;Value;Orient.;X;Y;Seite;Class;;\n;;R1;1k;90;12.7;-3.5;Oben;SMD;;\n;;U2;E;315;30;4;Unten;SMD;;\n",
-    ),
-    "units behind names.csv": ("", "Ref,X/mm,Y/mm,Rot/deg,Side\nR1,12.7,-3.5,90,top\nU2,30,4,315,bottom\n"),
-    "units without a sign.csv": ("", "Ref,Xmm,Y{mm},Rot,Side\nR1,12.7,-3.5,90,top\nU2,30,4,315,bottom\n"),
-    "inches behind names.csv": ("", "Ref,X in,Y in,Rot,Side\nR1,.5,-.137795,90,top\nU2,1.181102,.15748,315,bottom\n"),
-    "yamaha.csv": (
-        "mm",
-        "NO.,Part Reference,Location X,Location Y,Location T,Side\n1,R1,12.7,-3.5,90,T\n2,U2,30,4,315,B\n",
-    ),
-    "hidden signs.csv": ("mm", "\u200bRef,X,Y,Rot,Side\nR1\u200b,12.7,-3.5,90,top\nU2,30,4,315,\ufeffbottom\n"),
-    "minus.csv": ("mm", "Designator,Mid X,Mid Y,Layer,Rotation\nR1,12.7,\u22123.5,Top,90°\nU2,30,4,Bottom,\u221245°\n"),
-}
+FILES = [
+    ("column of units.csv", "", "Ref,X,Y,Rot,Side,Unit\nR1,12.7,-3.5,90,top,mm\nU2,30,4,315,bottom,mm\n"),
+    ("column of units of symbols.csv", "mm", "Ref,X,Y,Rot,Side,Unit\nR1,12.7,-3.5,90,top,1\nU2,30,4,315,bottom,A\n"),
+    ("inches in short.csv", "", "Ref,X (in.),Y (in.),Rot,Side\nR1,.5,-.137795,90,top\nU2,1.181102,.15748,315,bottom\n"),
+    ("sprint layout.txt", "",
+     "*Pick And Place List\n*Project=a\n*\n*Coordinates in mm, always center of component\n"
+     "*No;Value;Package;X;Y;Rotation;Side;Name\n1;10k;R_0402;12.7;-3.5;90;Top;R1\n2;E;SO8;30;4;315;Bottom;U2\n"),
+    ("pads.csv", "mm",
+     "RefDes,PartType,PartDecal,Layer,PositionX,PositionY,Orient.,SMD\nR1,R,R_0402,Top,12.7,-3.5,90.0,Yes\n"
+     "U2,E,SO8,Bottom,30,4,315,Yes\n"),
+    ("target.csv", "mm",
+     "Bauteilname;Wert;Gehäuse;Pos X;Pos Y;Drehwinkel;Bestückungsseite\nR1;10k;R;12,7;-3,5;90;Oben\n"
+     "U2;E;SO8;30,0;4,0;315;Unten\n"),
+    ("german.csv", "mm",
+     "Referenz;Wert;Gehäuse;PosX;PosY;Drehung;Seite\nR1;10k;R_0402;12,7;-3,5;90;oben\nU2;E;SO8;30,0;4,0;315;unten\n"),
+    ("french.csv", "mm",
+     "Référence,Valeur,Boîtier,Coordonnée X,Coordonnée Y,Rotation,Face\nR1,10k,R,12.7,-3.5,90,dessus\n"
+     "U2,E,SO8,30.0,4.0,315,dessous\n"),
+    ("chinese.csv", "", "位号,封装,X坐标,Y坐标,层,旋转\nR1,R,12.7mm,-3.5mm,顶层,90\nU2,SO8,30mm,4mm,底层,315\n"),
+    ("eagle ULP.csv", "mm", "Part,X,Y,Rotation,Side\nR1,12.70,-3.50,R90,Top\nU2,30.00,4.00,MR315,Bottom\n"),
+    ("eagle part list.txt", "",
+     "Partlist\n\nExported from board.brd\n\n"
+     "Part     Value          Package      Library           Position (mm)         Orientation\n\n"
+     "R1       10k            R0402        rcl               (12.7 -3.5)           R90\n"
+     "U2                      SO08         memory            (30 4)                MR315\n"),
+    ("proteus notes.csv", "",
+     "LABCENTER PROTEUS PICK AND PLACE FILE\n=====\n\nFields: Part ID,Value,Package,Layer,Rotation,X,Y\n"
+     "Units: Rotation - degrees, X, Y - thou\nNotes: The X, Y value is the centre of package as drawn.\n"
+     '       The origin for these values is the Output Origin.\n\n"R1","10k","0402",TOP,90,500,-137.795\n'
+     '"U2","E","SO8",BOTTOM,315,1181.102,157.480\n'),
+    ("mentor.txt", "mm",
+     "# Reference Part-Number Geometry  X          Y          Side   Rotation\n#\n"
+     "R1          100-001     r0402     12.7       -3.5       1      90\n"
+     "U2          200-001     so8       30.0       4.0        2      315\n"),
+    ("yamaha-R.csv", "mm", "Step,Ref,X,Y,R,Layer\n1,R1,12.7,-3.5,90,Top\n2,U2,30,4,315,Bottom\n"),
+    ("target.txt", "mm",
+     "Name\tX\tY\tDrehung\tSeite\nR1\t12,7\t-3,5\t90\u00b0\tBestückungsseite\nU2\t30,0\t4,0\t315\u00b0\tLötseite\n"),
+    ("thin spaces.csv", "um",
+     "Ref;X;Y;Rot;Side\nR1;12\u202f700,0;-3'500,0;90;top\nU2;30\u00a0000,0;4\u2019000,0;315;bottom\n"),
+    ("expedition.txt", "mm",
+     "Component Name,Cell Name,X Location,Y Location,Rotation,Layer\nR1,R,12.7,-3.5,90,Top\nU2,S,30,4,315,Bottom\n"),
+    ("zuken.txt", "mm",
+     "Ref-Des;Mount Side;X-Coordinate;Y-Coordinate;Angle\nR1;Side A;12.7;-3.5;90\nU2;Side B;30.000;4.000;315\n"),
+    ("brackets.csv", "", "Designator,Center(X),Center(Y),Rotation,Layer\nR1,12.7mm,-3.5mm,90,T\nU2,30mm,4mm,315,B\n"),
+    ("thousands.csv", "mil",
+     'Designator,Center-X,Center-Y,Layer,Rotation\nR1,500.000,-137.795,T,90\nU2,"1,181.102","157.480",B,315\n'),
+    ("polish.csv", "mm", "Oznaczenie;X;Y;Obrót;Strona\nR1;12,7;-3,5;90;góra\nU2;30,0;4,0;315;dół\n"),
+    ("czech.csv", "mm", "Označení;X;Y;Natočení;Strana\nR1;12,7;-3,5;90;horní\nU2;30,0;4,0;315;dolní\n"),
+    ("dutch.csv", "mm", "Referentie;X;Y;Rotatie;Zijde\nR1;12,7;-3,5;90;boven\nU2;30,0;4,0;315;onder\n"),
+    ("korean.csv", "mm", "부품번호,X좌표,Y좌표,회전,면\nR1,12.7,-3.5,90,상면\nU2,30,4,315,하면\n"),
+    ("austrian.csv", "mm", "Bauteil;X;Y;Winkel;Lage\nR1;12,7;-3,5;90;Oberseite\nU2;30,0;4,0;315;Unterseite\n"),
+    ("allegro of old.txt", "",
+     "UUNITS = MICRONS\nR1                   12700.0        -3500.0       90    R_0402\n"
+     "U2                   30000.0         4000.0      315  m SO 8\n"),
+    ("a description of three lines.txt", "",
+     "Designator Layer       Center-X(mm) Center-Y(mm) Rotation Description\n"
+     'R1         TopLayer    12.7         -3.5         90       "Relay 5\n\nchangeover 12 30 40\n\nby me"\n'
+     'U2         BottomLayer 30.0         4.0          315      "x"\n'),
+    ("wide brackets.csv", "",
+     "单位：mm\n位号,X坐标（mm）,Y坐标（mm）,旋转角度（度）,层\nR1,12.7,-3.5,90,顶层\nU2,30,4,315,底层\n"),
+    ("lost accents.csv", "mm", "Repere;X;Y;Angle;Cote\nR1;12,7;-3,5;90;dessus\nU2;30,0;4,0;315;dessous\n"),
+    ("sprint layout in russian.txt", "",
+     "* Все координаты в\0\0\0\0мм\n*\n* №\tОбозн\tНомин\tПоз-X\tПоз-Y\tУгол\tКорпус\tСлой\n*\n"
+     "1\tR1\t10k\t12.7\t-3.5\t90\t0805, a resistor with a long name in its column\tTop\n"
+     "2\tU2\tE\t30\t4\t315\tSO8, and so has this one, as many have\tBottom\n"),
+    ("pages.csv", "mm", "Ref,X,Y,Rot,Side\nR1,12.7,-3.5,90,top\n\nRef,X,Y,Rot,Side\nU2,30,4,315,bottom\n"),
+    ("siplace.txt", "mm",
+     "Ref.Nr\tX\tY\tPhi\tBauteil\tSeite\nR1\t12,7\t-3,5\t90,0\tRES\tOben\nU2\t30,0\t4,0\t315,0\tE\tUnten\n"),
+    ("metric.csv", "", "Units: Metric\nRef,X,Y,Rot,Side\nR1,12.7,-3.5,90,top\nU2,30,4,315,bottom\n"),
+    ("rows above.csv", "", "Einheit;mm\nRef;X;Y;Rot;Side\nR1;12,7;-3,5;90;top\nU2;30,0;4,0;315;bottom\n"),
+    ("a column of sides by its words.csv", "mm",
+     "comp,Ref,X,Y,Rot,Bestückt auf\ncomp,R1,12.7,-3.5,90,oben\ncomp,U2,30,4,315,unten\n"),
+    ("totals and pages.csv", "mm",
+     "Ref,X,Y,Rot,Side\nR1,12.7,-3.5,90,top\n\nBoard X  Page 2\nRef,X,Y,Rot,Side\nU2,30,4,315,bottom\nTotal,2,,,\n"
+     "END\n"),
+    ("totals and pages between spaces.txt", "mm",
+     "Ref  X      Y      Rot  Side\nR1   12.7   -3.5   90   top\nU2   30     4      315  bottom\n\nTotal: 2 parts\n"),
+    ("units below.csv", "",
+     "Ref,X,Y,Rot,Side\n,[mil],[mil],deg,\nR1,500,-137.795,90,top\nU2,1181.102,157.48,315,bottom\n"),
+    ("one place in two units.csv", "",
+     "Ref,X (mil),Y (mil),X (mm),Y (mm),Rot,Side\nR1,500,-137.795,12.7,-3.5,90,top\n"
+     "U2,1181.102,157.48,30,4,315,bottom\n"),
+    ("two units below.csv", "",
+     "Ref,X,Y,X,Y,Rot,Side\n,[mil],[mil],[mm],[mm],,\nR1,500,-137.795,12.7,-3.5,90,top\n"
+     "U2,1181.102,157.48,30,4,315,bottom\n"),
+    ("two units below.smt", "",
+     "# COMPNAME     XPOS       YPOS      XPOS    YPOS   ROTATION  SIDE    FOOTPRINT\n"
+     "#             [mill]     [mill]     [mm]    [mm]\n#=======\n"
+     "  R1           500      -137.795    12.7    -3.5     90      top     R 0402\n"
+     "  U2           1181.102  157.48     30      4        315     bottom  SOIC 8\n"),
+    ("as text.csv", "mm", '="Ref",X,Y,Rot,Side\n="R1",="12.7",-3.5,90,="top"\n"=""U2""",30,4,315,bottom\n'),
+    ("names in two rows.csv", "",
+     "Designator,Location (mm),,Angle,Pad 1,,Side\n,X,Y,,X,Y,\nR1,12.7,-3.5,90,1,1,top\nU2,30,4,315,2,2,bottom\n"),
+    ("names of groups.csv", "mm",
+     ",Center,,Pin 1,,Angle,Side\nRef,X,Y,X,Y,,\nR1,12.7,-3.5,1,1,90,top\nU2,30,4,2,2,315,bottom\n"),
+    ("names of two lines.csv", "mm",
+     '"Reference\nDesignator",X,Y,"Rot.\n(deg)",Side\nR1,12.7,-3.5,90,top\nU2,30,4,315,bottom\n'),
+    ("rows in one cell.csv", "mm",
+     'Ref,X,Y,Rot,Side,Val\n"R1,12.7,-3.5,90,top,""10k, 1%""";;\n"U2,30,4,315,bottom,E";;\n'),
+    ("macrofab.xyrs", "mil",
+     "R1\t500.0\t-137.795\t90\t1\t1\t61\t25\t10k\tR\t1\tRC0402\nU2\t1181.102\t157.48\t315\t2\t1\t60\t30\tE\tSO8\t1\n"),
+    ("fabmaster.txt", "",
+     "A!REFDES!COMP_VALUE!SYM_NAME!SYM_X!SYM_Y!SYM_ROTATE!SYM_MIRROR!\n"
+     "J!a.brd!Mon Jan 1 10:00:00 2024!0.00!0.00!100.00!80.00!0.01!millimeters!B!2!UP TO DATE!\n"
+     "S!R1!10k!R0402!12.70!-3.50!90.000!NO!\nS!U2!E!SO8!30.00!4.00!315.000!YES!\n"),
+    ("hanwha.csv", "mm", "No,Ref ID,X,Y,R,Part,Side\n1,R1,12.7,-3.5,90,P1,T\n2,U2,30,4,315,P2,B\n"),
+    ("location.csv", "mm", "Location,Part Number,X,Y,Angle,Side\nR1,AB1,12.7,-3.5,90,T\nU2,AB2,30,4,315,B\n"),
+    ("qualified names.csv", "mm",
+     "Component Ref,Board X,Board Y,Comp Rotation\u00b0,Placement Layer\nR1,12.7,-3.5,90,TOP SMD\n"
+     "U2,30,4,315,SMT Bottom\n"),
+    ("qualified and bare names.csv", "mm",
+     "Part,Pad X,Part X,X,Y,Rot,Side\nR1,1,9,12.7,-3.5,90,CS\nU2,1,9,30,4,315,SS\n"),
+    ("names of boards and of parts.csv", "mm",
+     "Board Ref,Designator,X,Y,Rot,Part Angle,Comp Rotation,Board Layer,Side\nB1,R1,12.7,-3.5,90,1,1,bottom,top\n"
+     "B2,U2,30,4,315,1,1,top,bottom\n"),
+    ("names between spaces.txt", "mm", "Ref X Y Component Rot Side\nR1 12.7 -3.5 A 90 top\nU2 30 4 B 315 bottom\n"),
+    ("is bottom.csv", "mm", "Ref,X,Y,Deg,Is Bottom\nR1,12.7,-3.5,90,False\nU2,30,4,315,True\n"),
+    ("origins and places of DesignSpark.csv", "mm",
+     "Component,Position X,Position Y,Place X,Place Y,Rotation,Side\nR1,1,1,12.7,-3.5,90,Top\n"
+     "U2,1,1,30,4,315,Bottom\n"),
+    ("notes behind tabs.xyrs", "mil",
+     "# DESIGNATOR\tX_LOC\tY_LOC\tROTATION\tSIDE\tMPN\nR1\t500.0\t-137.795\t90\t1\tRC\t81361a19\n"
+     "U2\t1181.102\t157.48\t315\t2\t\n"),
+    ("incircuit.csv", "mm",
+     ";;RefDes;Value;Orient.;X;Y;Seite;Class;;\n;;R1;1k;90;12.7;-3.5;Oben;SMD;;\n;;U2;E;315;30;4;Unten;SMD;;\n"),
+    ("units behind names.csv", "", "Ref,X/mm,Y/mm,Rot/deg,Side\nR1,12.7,-3.5,90,top\nU2,30,4,315,bottom\n"),
+    ("units without a sign.csv", "", "Ref,Xmm,Y{mm},Rot,Side\nR1,12.7,-3.5,90,top\nU2,30,4,315,bottom\n"),
+    ("inches behind names.csv", "", "Ref,X in,Y in,Rot,Side\nR1,.5,-.137795,90,top\nU2,1.181102,.15748,315,bottom\n"),
+    ("yamaha.csv", "mm",
+     "NO.,Part Reference,Location X,Location Y,Location T,Side\n1,R1,12.7,-3.5,90,T\n2,U2,30,4,315,B\n"),
+    ("hidden signs.csv", "mm", "\u200bRef,X,Y,Rot,Side\nR1\u200b,12.7,-3.5,90,top\nU2,30,4,315,\ufeffbottom\n"),
+    ("minus.csv", "mm",
+     "Designator,Mid X,Mid Y,Layer,Rotation\nR1,12.7,\u22123.5,Top,90\u00b0\nU2,30,4,Bottom,\u221245\u00b0\n"),
+    ("empty and spaced values.pos", "",
+     "## Unit = mm, Angle = deg.\n# Ref     Val         Package             PosX       PosY       Rot  Side\n"
+     "R1                    R_0402           12.7000    -3.5000   90.0000  top\n"
+     "U2        24 C 64     SOIC 8 wide      30.0000     4.0000  315.0000  bottom\n## End\n"),
+    ("numbers as values.pos", "mm",
+     "# Ref  Val   Package    PosX     PosY    Rot   Side\nR1     100   0402     12.7000  -3.5000  90.00  F.Cu\n"
+     "U2     555   8        30.0000   4.0000  315.0  B.Cu\n"),
+    ("librepcb.csv", "mm",
+     "Designator,Value,Device,Package,Position X,Position Y,Rotation,Side,Type\n"
+     "R1,10k,R-0402,R0402,12.7,-3.5,90.0,Top,THT+SMT\nU2,,X,SOIC,30,4,-45,Bottom,SMT\n"),
+    ("pcb-rnd.xy", "",
+     "# $Id$\n# PcbXY Version 1.0\n# X,Y in mm.  rotation in degrees.\n"
+     '# RefDes, Description, Value, X, Y, rotation, top/bottom\n# ---\nR1,"R0402","10k",12.70,-3.50,90,top\n'
+     'U2,"SO8","24C64",30.00,4.00,315,bottom\n'),
+    ("proteus.csv", "",
+     "LABCENTER PROTEUS PICK AND PLACE FILE\n=====\n\nComponent positions for X\n"
+     "Fields: Part ID, Value, Package, Layer, Rotation, X, Y\nUnits: Rotation - degrees, X, Y - thou\n\n"
+     '"R1","10k","0402",TOP,90,500,-137.795275\n"U2","24C64","SO8",BOTTOM,315,1181.102362,157.480315\n'),
+    ("fusion-top.csv", "mm", "Name,X,Y,Angle,Value,Package\nR1,12.7,-3.5,90,10k,R0402\n"),
+    ("spreadsheet.xlsx", "",
+     [["Designator", "Mid X", "Mid Y", "Layer", "Rotation", "Comment"], ["R1", "12.7mm", "-3.5mm", "T", 90, None],
+      ["U2", "30mm", "4mm", "B", 315, 'a "b"\nc']]),
+    ("line breaks and commas.csv", "",
+     'Designator,Comment,Layer,Center-X(mm),Center-Y(mm),Rotation\n"R1","10k,\n1%","TopLayer","12.7","-3.5","90"\n'
+     '"U2","24C64, ""fast""","BottomLayer","30","4","315"\n'),
+    ("inch marks amid.csv", "",
+     '"Designator","Comment","Layer","Footprint","Center-X(mm)","Center-Y(mm)","Rotation"\n'
+     '"R1","0.1" pitch, 2 rows","TopLayer","R","12.7","-3.5","90"\n"U2","x","BottomLayer","S","30","4","315"\n'),
+    ("line break in the last column.csv", "",
+     'Designator,Layer,X(mm),Y(mm),Rotation,Description\n"R1","TopLayer","12.7","-3.5","90","thin,\n\n5 %"\n'
+     '"U2","BottomLayer","30","4","315","a ""b""\nc"\n'),
+    ("quotes that open nothing.csv", "",
+     'Designator,Comment,Layer,X(mm),Y(mm),Rotation\nR1,"10k,TopLayer,12.7,-3.5,90\nU2,"22k,BottomLayer,30,4,315\n'),
+    ("quotes that open nothing at the end.csv", "",
+     'Designator,Layer,X(mm),Y(mm),Rotation,Comment\nR1,TopLayer,12.7,-3.5,90,"10k\nU2,BottomLayer,30,4,315,"22k\n'),
+    ("numbers in descriptions.txt", "",
+     "Units used: mm\n\nDesignator Comment Layer       Footprint Center-X(mm) Center-Y(mm) Rotation Description\n"
+     "R1         10 k    TopLayer              12.7000      -3.5000      90       100 Ohm\n"
+     "U2                 BottomLayer 613 8     30.0000      4.0000       315      8 pin\n"),
+    ("one value of two words, one empty.txt", "",
+     "Designator Comment Layer       Footprint Center-X(mm) Center-Y(mm) Rotation Description\n"
+     "R1         a b     TopLayer              12.7000      -3.5000      90       x\n"
+     "U2         c t     BottomLayer           30.0000      4.0000       315      x\n"),
+    ("numbers in comments.txt", "",
+     "Designator Footprint    Mid X      Mid Y    Ref X    Ref Y    Pad X    Pad Y TB      Rotation Comment\n\n"
+     "R1         0402        12.7mm     -3.5mm      1mm      1mm      1mm      1mm  T         90.00 100 16 V\n"
+     "U2         SO 8          30mm        4mm      1mm      1mm      1mm      1mm  B        315.00\n"),
+    ("single spaces.txt", "mm", "Ref X Y Rot Side\nR1 12.7 -3.5 90 top\nU2 30 4 315 bottom\n"),
+    ("wide columns.txt", "mm",
+     "Ref  X       Y     Rot  Mirror  Package\n---  ------  ----  ---  ------  -------\n"
+     "R1   12.7    -3.5  90           R0402\nU2   30      4     315  M       SO8\n"),
+    ("blank rows.csv", "",
+     "Ref;PosX [mm];PosY [mm];Rot;Side;;\nR1;12,7;-3,5;90;top;;\n;;;;;;\nU2;30,0;4,0;315;bottom;;\n;;;;;;\n"),
+    ("um behind numbers.txt", "",
+     "Ref  X        Y       Rot  Layer\nR1   12700µm  -3500µm  90   T\nU2   30000µm  4000µm   315  B\n"),
+    ("um behind names.csv", "", "Ref,X_um,Y_um,Rot,Layer\nR1,12700,-3500,90,T\nU2,30000,4000,315,B\n"),
+    ("units behind names again.csv", "",
+     "Ref,X_mm,Y_mm,Rot,Layer\nR1,12.7,-3.5,90,TOP_LAYER\nU2,30,4,315,Bottom-Side\n"),
+    ("a unit in quotes.csv", "", '"Units used: mil"\n"Ref","X","Y","Rot","Side"\n"R1","500","-137.7953","90","top"\n'),
+    ("three decimals.csv", "", "Ref;X;Y;Rot;Side\nR1;12,700mm;-3,500mm;90;top\nU2;30,000mm;4,000mm;315;bottom\n"),
+    ("commas in angles.csv", "", 'Ref,X(mm),Y(mm),Rot,Side\nR1,12.7,-3.5,"90,0",top\nU2,30,4,"315,0",bottom\n'),
+    ("designators behind values.txt", "",
+     "Val    Package  Ref  X(mm)  Y(mm)  Rot  Side\n                R1   12.7   -3.5   90   top\n"
+     "#1     8 pin    U2   30     4      315  bottom\n"),
+    ("hashes in values.csv", "", "Val,Ref,X(mm),Y(mm),Rot,Side\n#1,R1,12.7,-3.5,90,top\n,U2,30,4,315,bottom\n"),
+    ("angles.csv", "", "ref,x,y,rot,layer\nR1,12.7mm,-3.5mm,R90,Top Layer\nU2,30mm,4mm,-45\u00b0,Bottom Layer\n"),
+    ("inches behind numbers.csv", "",
+     'Designator,X,Y,Rotation,Layer\nR1,0.500",-0.1377953",90,Top\nU2,1.1811024",0.1574803",315,16\n'),
+    ("no mark.txt", "",
+     ("Ref\tX(mm)\tY(mm)\tRot\tSide\r\nR1\t12.7\t-3.5\t90\ttop\r\nU2\t30\t4\t315\tbottom\r\n").encode("utf-16-le")),
+    ("units behind commas.csv", "",
+     "Поз. обозначение;X, мм;Y, мм;Угол, град;Сторона\nR1;12,7;-3,5;90;Верх\nU2;30,0;4,0;315;Низ\n"),
+    ("part names beside.txt", "",
+     "Comp Name  Part Name  X(mm)  Y(mm)  Rot  Side\nR1         RES10K     12.7   -3.5   90   Top Copper\n"
+     "U2         EEPROM     30     4      315  Bottom Copper\n"),
+    ("phi.csv", "", "Placement ID,Component Name,X(mm),Y(mm),Phi,Side\nR1,R,12.7,-3.5,90,A\nU2,E,30,4,315,B\n"),
+    ("not fitted.csv", "",
+     "Ref,X(mm),Y(mm),Rot,Side,DNP,Variation\nR1,12.7,-3.5,90,top,,Fitted\nR2,1,1,0,top,DNP,\nR3,1,1,0,top,x,\n"
+     "R4,1,1,0,top,,Not Fitted\nU2,30,4,315,bottom,,\n"),
+    ("mirror.txt", "mm",
+     "# refdes ! symbol_x ! symbol_y ! rotation ! mirror !\nR1 ! 12.7 ! -3.5 ! 90 ! !\nU2!30!4!315!YES!\n"),
+]  # fmt: skip
+"""What exports hold, with the unit that a person says: each of R1 and U2."""
 TWO = {"R1": (12.7, -3.5, 90.0, Side.TOP), "U2": (30.0, 4.0, 315.0, Side.BOTTOM)}
 
 
-def written(folder, name, text):
-    (path := folder / name).write_text(text, encoding="utf-8")
-    return path
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_is_read_as_its_program_writes_it(name, tmp_path):
-    units, text = FILES[name]
-    places = read_placements(written(tmp_path, name, text), units=units)
-    assert [place.refdes for place in places] == list(TWO)
+@pytest.mark.parametrize(("name", "units", "content"), FILES, ids=[name for name, *_ in FILES])
+def test_a_file_is_read_as_its_program_writes_it(name, units, content, tmp_path):
+    places = read_placements(written(tmp_path / name, content), units=units)
+    assert [place.refdes for place in places] == (["R1"] if name.startswith(("fusion", "a unit")) else list(TWO))
     for place in places:
         x, y, angle, side = TWO[place.refdes]
         assert (place.x_mm, place.y_mm) == (pytest.approx(x, abs=2e-3), pytest.approx(y, abs=2e-3))
@@ -458,13 +459,13 @@ BOARD_XML = (
 
 
 def test_what_a_machine_does_not_place_is_no_part_to_inspect(tmp_path):
-    file = read_file(written(tmp_path, "board.xml", BOARD_XML))
+    file = read_file(written(tmp_path / "board.xml", BOARD_XML))
     assert (file.not_placed, [place.refdes for place in file.placements]) == (("R9",), ["R1", "F1"])
     assert [place.is_fiducial for place in file.placements] == [False, True]
     parts = convert(tmp_path / "board.xml", None, Answers()).parts
     assert [(part.refdes, part.component) for part in parts] == [("R1", "R"), ("F1", "")]
     table = "Designator,X,Y,Rotation,Side,Populate,Type\nR1,1,2,0,1,1,SMT\nR2,1,2,0,1,0,SMT\nF1,3,2,0,1,1,Fiducial\n"
-    file = read_file(written(tmp_path, "a.csv", table), units="mm")
+    file = read_file(written(tmp_path / "a.csv", table), units="mm")
     assert (file.not_placed, [place.is_fiducial for place in file.placements]) == (("R2",), [False, True])
 
 

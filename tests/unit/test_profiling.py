@@ -171,16 +171,24 @@ def times(at_s, cores_s, own_s, others=None, began_s=1.0):
     return ProcessorTimes(at_s, cores_s, own_s, named)
 
 
-def test_what_is_not_ours_is_of_others_and_a_look_at_this_machine_has_us_and_not_among_them():
+@pytest.mark.parametrize(
+    ("before", "after", "cores"),
+    [
+        (times(0, 0, 0, {7: 5.0}), times(2, 2, 0, {8: 2.0}), 1.0),
+        (times(0, 0, 0, {7: 5.0}), times(2, 2, 0, {7: 6.5}, began_s=9.0), 1.0),
+        (times(0, 0, 0), times(2, 4, 4.1), 0),
+        (times(5, 0, 0), times(5, 4, 0), 0),
+        (times(0, 0, 0), times(1, 2.1, 0), 2),  # counted in steps of 10 ms
+    ],
+)
+def test_what_is_not_ours_is_of_others(before, after, cores):
+    assert between(before, after, 2) == OtherLoad(cores)
+
+
+def test_those_that_take_most_are_named_and_a_look_at_this_machine_has_us_and_not_among_them():
     load = between(times(10, 100, 40, {7: 5.0, 8: 1.0, 9: 3.0}), times(14, 108, 43, {7: 9.0, 8: 1.1, 9: 3.6}), 2)
     assert load.cores == pytest.approx(1.25)  # 8 s of the cores in 4 s, 3 of them ours
     assert [(name, pid, round(cores, 2)) for name, pid, cores in load.most] == [("p7", 7, 1.0), ("p9", 9, 0.15)]
-    before = times(0, 0, 0, {7: 5.0})
-    assert between(before, times(2, 2, 0, {8: 2.0}), 2) == OtherLoad(1.0)
-    assert between(before, times(2, 2, 0, {7: 6.5}, began_s=9.0), 2) == OtherLoad(1.0)
-    assert between(times(0, 0, 0), times(2, 4, 4.1), 2).cores == 0
-    assert between(times(5, 0, 0), times(5, 4, 0), 2).cores == 0
-    assert between(times(0, 0, 0), times(1, 2.1, 0), 2).cores == 2  # counted in steps of 10 ms
     look = other_load.look()
     assert look.own_s > 0
     assert os.getpid() not in {pid for pid, _ in look.others_s}

@@ -124,18 +124,14 @@ def test_it_needs_nothing_from_elsewhere(tmp_path):
 
 
 def test_the_numbers(tmp_path):
-    results = [
-        result("a", NG),
-        result("b", REVIEW),
-        result("c", None, serial="SN2"),
-        *(result(f"{n}", serial="SN3") for n in range(5)),
-    ]
-    page = render(tmp_path, results)[1]
-    assert "1 of 3 boards passed. 8 images, of which 1 NG, 1 to review, 1 that could not be inspected." in page.text
-    assert ("12.5 images/s" in page.text, "1 min 15 s" in page.text) == (True, True)
-    assert "1.50 GiB of 2.00 GiB" in page.text
-    assert "Hit ratio 99.9 %" in page.text  # never rounded up to all
-    assert ("strategy coserve" in page.text, "c is empty" in page.text) == (True, True)
+    seen = [result("a", NG), result("b", REVIEW), result("c", None, serial="SN2")]
+    text = render(tmp_path, [*seen, *(result(f"{n}", serial="SN3") for n in range(5))])[1].text
+    for words in (
+        *("1 of 3 boards", "8 images", "1 NG", "1 to review", "1 that could not be inspected"),
+        *("12.5 images/s", "1 min 15 s", "1.50 GiB of 2.00 GiB", "strategy coserve", "c is empty"),
+        "99.9 %",  # never rounded up to all
+    ):
+        assert words in text
 
 
 def test_a_card_shows_the_chain_and_the_boxes(tmp_path):
@@ -273,11 +269,8 @@ def test_it_is_accessible(tmp_path):
 def test_a_full_disk_leaves_the_old_report(tmp_path, monkeypatch):
     render(tmp_path, [result("a")])
     before = (tmp_path / "report.html").read_bytes()
-
-    def full(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(full))
     with pytest.raises(DiskFull):
         render(tmp_path, [result("a", NG)])
     assert (tmp_path / "report.html").read_bytes() == before

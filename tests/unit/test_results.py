@@ -100,23 +100,20 @@ def test_a_line_says_what_kept_an_image_from_being_judged_and_names_its_board(ru
 
 
 def test_what_was_written_reads_back(run):
-    late = replace(result("late", Verdict.OK), late=True)
-    written = [result('a\n"ü\udcff.png', Verdict.REVIEW), failed("b"), result("", Verdict.NG), late]
+    doubtful = Finding("a", "fp32", "none", 1.0, doubt="it does not fit; look")
+    written = [
+        *(result('a\n"ü\udcff.png', Verdict.REVIEW), failed("b"), result("", Verdict.NG)),
+        replace(result("late", Verdict.OK), late=True),
+        Result(Request(4, "R", "doubtful"), Verdict.REVIEW, (doubtful,), 0.1),
+    ]
     for each in written:
         run.write(each)
     back = read(run.folder / "results.jsonl")
     assert [(r.verdict, r.findings, r.error, r.late, r.request.image) for r in back] == [
         (r.verdict, r.findings, r.error, r.late, r.request.image) for r in written
     ]
-    assert [r.request.id for r in back] == [0, 1, 2, 3]
-
-
-def test_a_doubt_is_written_where_there_is_one(run):
-    doubtful = Finding("a", "fp32", "none", 1.0, doubt="it does not fit; look")
-    run.write(Result(Request(0, "R", "a"), Verdict.REVIEW, (doubtful,), 0.1))
-    (back,) = read(run.folder / "results.jsonl")
-    assert back.findings == (doubtful,)
-    run.finish([item("a")], RunFigures("demo"))
+    assert [r.request.id for r in back] == [0, 1, 2, 3, 4]
+    run.finish([item(each.request.image) for each in written], RunFigures("demo"))
     assert "a=none 1.000 (it does not fit; look)" in (run.folder / "results.csv").read_text()
 
 

@@ -306,7 +306,6 @@ CHANGES = [
     (GOOD, "board", 1, "write entries of the"),
     ("components:\n", "  polarity: {kind: k, labels: [a], input: 8, reject: [a]}\ncomponents:\n", 8, "polarity"),
     ("reject: [bridge]}", "reject: [bridge], then: {joint: joint}}", 7, "circle: joint -> joint"),
-    ("reject: [bridge]}", "reject: [bridge], then: {bridge: joint}}", 7, "circle: joint -> joint"),
     ("reject: [bridge]}", "reject: [bridge], then: {joint: chip-resistor}}", 7, "resistor -> joint -> chip-resistor"),
     (
         "components:\n",
@@ -363,6 +362,25 @@ def test_a_wrong_file_is_refused_with_its_line_and_the_words_that_help(board_fil
         rules.load(board_file(GOOD.replace(old, new)))
     assert str(caught.value).startswith(f"board.yaml:{line}: ")
     assert [word for word in words.split("|") if word not in str(caught.value)] == []
+
+
+OF_TWO = "kind: k, labels: [ok, bad], input: 8"
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "components", "circle"),
+    [
+        ("", "", "X: {inspect: a, then: {ok: b, bad: NG}}, Y: {inspect: b, then: {ok: a, bad: NG}}", "b -> a -> b"),
+        (", then: {bad: a}", "", "X: {inspect: a}", "a -> a"),
+        (", then: {ok: a}", "", "X: {inspect: a}", "a -> a"),
+        ("", ", then: {ok: a}", "X: {inspect: a, then: {ok: b}}", "a -> b -> a"),
+        (", then: {ok: [{inspect: b, then: {ok: a}}], bad: NG}", "", "X: {inspect: a}", "a -> b -> a"),
+    ],
+)
+def test_a_circle_is_called_a_circle_also_where_it_leaves_labels_without_a_rule(of_a, of_b, components, circle):
+    experts = f"a: {{{OF_TWO}{of_a}}}, b: {{{OF_TWO}{of_b}}}"
+    with pytest.raises(RulesError, match=f"circle: {circle}(;|$)"):
+        rules_from(f"{{board: x, experts: {{{experts}}}, components: {{{components}}}}}")
 
 
 ALL_AT_ONCE = [

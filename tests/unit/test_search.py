@@ -286,19 +286,26 @@ def test_a_picture_is_drawn_whatever_there_is(name, tmp_path):
         assert min(picture.size) > 1000
 
 
-def test_labels_say_what_is_not_the_same_of_all_and_the_chosen_number_is_that_of_the_search():
-    assert labels([kind("a"), kind("b")]) == ["a", "b"]
-    assert labels(FOUR)[:3] == ["resnet101, torch, 224 px", "resnet101, onnxruntime, 224 px", "yolov5m, torch, 640 px"]
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ([kind("a"), kind("b")], ["a", "b"]),
+        (FOUR[:3], ["resnet101, torch, 224 px", "resnet101, onnxruntime, 224 px", "yolov5m, torch, 640 px"]),
+        # Executors of a GPU have no threads to speak of.
+        (
+            [kind("a"), kind("a", threads=1), kind("a", device="cuda", threads=1)],
+            ["a, cpu, 2 threads", "a, cpu, 1 thread", "a, cuda"],
+        ),
+    ],
+)
+def test_labels_say_what_is_not_the_same_of_all(kinds, expected):
+    assert labels(kinds) == expected
+
+
+def test_the_chosen_number_is_that_of_the_search():
+    chosen = [loaded(board(peak=35)), loaded(board(experts=20, peak=99)), loaded(CASES["no-kinds"].boards["A"])]
+    assert chosen == [35, 20, None]
     assert len(labels(FOUR)[3]) < 45
-    # Executors of a GPU have no threads to speak of.
-    assert labels([kind("a"), kind("a", threads=1), kind("a", device="cuda", threads=1)]) == [
-        "a, cpu, 2 threads",
-        "a, cpu, 1 thread",
-        "a, cuda",
-    ]
-    assert loaded(board(peak=35)) == 35
-    assert loaded(board(experts=20, peak=99)) == 20
-    assert loaded(CASES["no-kinds"].boards["A"]) is None
 
 
 def test_a_board_without_profile_and_a_place_that_cannot_be_written_are_said(tmp_path):

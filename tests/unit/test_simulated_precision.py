@@ -165,21 +165,22 @@ def test_the_smallest_variant_that_all_devices_run_and_that_agrees_is_taken(mode
     assert allowed(mode, offered, devices, 0.999) == expected
 
 
-def test_only_lesser_variants_that_say_so_look_again_and_the_reason_is_a_sentence():
-    costs = table(**{id: {"fp32": BIG, "int8": SMALL} for id in "abc"})
+def test_only_lesser_variants_that_say_so_look_again_and_the_reason_has_the_numbers():
+    costs = table(**{id: {"fp32": BIG, "int8": SMALL} for id in "abcd"})
     offers = {"a": {"int8": offer(below=0.25)}, "b": {"int8": SOUND}, "c": {"fp32": offer(below=0.5)}}
     found = choose("mixed", offers, {"a": "int8", "b": "int8", "c": "fp32"}, costs, 0.999)
-    assert found.variants == {"a": "int8", "b": "int8", "c": "fp32"}
-    assert found.escalate_below == {"a": 0.25}
-    costs = table(**{id: {"fp32": BIG, "int8": SMALL} for id in "abcd"})
+    assert (found.variants, found.escalate_below) == ({"a": "int8", "b": "int8", "c": "fp32"}, {"a": 0.25})
     # d is of a kind that has no variants; nothing is said of it.
     offers = {"a": {"int8": SOUND}, "b": {}, "c": {"int8": offer(0.9)}}
-    variants = {"a": "int8", "b": "fp32", "c": "fp32", "d": "fp32"}
-    assert choose("mixed", offers, variants, costs, 0.999).reason == (
-        "precision mixed: 3 in fp32, 1 in int8; experts take 26 B (32 B in fp32); "
-        "1 run in fp32 alone (coe-experts prepare makes more, or says why not); 1 run in fp32 because "
-        "no variant was measured to agree in 99.9 % of labels, at most half of them at a second look"
-    )
+    reason = choose("mixed", offers, {"a": "int8", "b": "fp32", "c": "fp32", "d": "fp32"}, costs, 0.999).reason
+    for words in (
+        "3 in fp32, 1 in int8",
+        "26 B (32 B in fp32)",
+        "1 run in fp32 alone",
+        "1 run in fp32 because",
+        "99.9 %",
+    ):
+        assert words in reason
 
 
 def test_who_looks_again_is_a_successor_with_the_same_successors():
@@ -207,5 +208,5 @@ def test_experts_that_stay_on_a_line_keep_their_variants_and_other_precisions_th
     assert after.variants == {"a": "q8", "gone": "int8", "b": "q8"}
     assert after.escalate_below == {"a": 0.5, "b": 0.25}
     assert [check_precision("precision", mode) for mode in ("fp32", "mixed")] == ["fp32", "mixed"]
-    with pytest.raises(ConfigError, match="'mixd' is not a precision; did you mean 'mixed'"):
+    with pytest.raises(ConfigError, match="'mixed'"):
         check_precision("precision", "mixd")

@@ -35,15 +35,51 @@ def fills_of(line):
     return [command.expert for _, _, commands in line.history for command in commands if isinstance(command, Fill)]
 
 
-def test_an_idle_disk_fills_host_memory_by_falling_usage():
-    line = line_of(copies=20)
-    line.run()
-    assert log_of(line) == [
+TIMETABLES = {
+    "an idle disk fills host memory by falling usage": [
         (0.0, "cuda0 load a"),  # from disk
         (0.9, "cuda0 load a"),  # up to the device
         (1.0, "cuda fill b"),
         (1.9, "cuda fill c"),
-    ]
+    ],
+    "a wanted load waits for the fill under way and for no other": [
+        (1.1, "cuda0 evict a"),
+        (1.9, "cuda0 load c"),  # from disk, as soon as b is read
+        (2.8, "cuda0 load c"),
+        (2.9, "cuda0 run c x1"),
+    ],
+    "an expert that is wanted during its fill is read once": [
+        (1.1, "cuda0 evict a"),
+        (1.9, "cuda0 load b"),  # up to the device
+        (2.0, "cuda0 run b x1"),
+    ],
+    "who left the device comes back from host memory": [
+        (20.0, "cuda0 evict a"),
+        (20.0, "cuda0 load b"),  # from host memory
+        (20.1, "cuda0 run b x1"),
+        (30.0, "cuda0 evict b"),
+        (30.0, "cuda0 load a"),
+        (30.1, "cuda0 run a x1"),
+        (40.0, "cuda0 run a x1"),
+        (50.0, "cuda0 evict a"),
+        (50.0, "cuda0 load b"),
+        (50.1, "cuda0 run b x1"),
+    ],
+    # There is room for one copy: a goes without one, because b has its copy and is about to come up.
+    "who is wanted is not driven out by who makes room for it": [
+        (20.0, "cuda0 evict a"),
+        (20.0, "cuda0 load b"),
+        (20.1, "cuda0 run b x1"),
+    ],
+}
+IMAGES = [[], [(1.1, "C")], [(1.1, "B")], [(10.0, "A"), (20.0, "B"), (30.0, "A"), (40.0, "A"), (50.0, "B")]]
+IMAGES += [[(10.0, "A"), (20.0, "B")]]
+
+
+@pytest.mark.parametrize(("name", "images"), [*zip(TIMETABLES, IMAGES, strict=True)])
+def test_host_memory_is_filled_and_used(name, images):
+    line = inspect(line_of(copies=10 if "driven out" in name else 20), *images)
+    assert log_of(line, after=TIMETABLES[name][0][0]) == TIMETABLES[name]
 
 
 @pytest.mark.parametrize("copies", [0, 9, 10, 19])
@@ -51,29 +87,6 @@ def test_filling_takes_only_room_that_is_free(copies):
     line = line_of(copies)
     line.run()
     assert fills_of(line) == ["b"][: copies // 10]
-
-
-def test_a_wanted_load_waits_for_the_fill_under_way_and_for_no_other():
-    line = line_of(copies=20)
-    assert log_of(line, (1.1, "C")) == [
-        (0.0, "cuda0 load a"),
-        (0.9, "cuda0 load a"),
-        (1.0, "cuda fill b"),
-        (1.1, "cuda0 evict a"),
-        (1.9, "cuda0 load c"),  # from disk, as soon as b is read
-        (2.8, "cuda0 load c"),
-        (2.9, "cuda0 run c x1"),
-    ]
-
-
-def test_an_expert_that_is_wanted_during_its_fill_is_read_once():
-    line = line_of(copies=20)
-    assert log_of(line, (1.1, "B"), after=1.0) == [
-        (1.0, "cuda fill b"),
-        (1.1, "cuda0 evict a"),
-        (1.9, "cuda0 load b"),  # up to the device
-        (2.0, "cuda0 run b x1"),
-    ]
 
 
 def test_a_fill_that_fails_leaves_no_copy_and_the_next_one_goes_on():
@@ -140,34 +153,6 @@ def test_a_load_that_fails_elsewhere_spoils_no_copy():
     assert [event.pool for _, event, _ in line.history if isinstance(event, LoadFailed)] == ["cpu0"]
     assert "c" in cache
     cache.check(idle=True)
-
-
-def test_who_left_the_device_comes_back_from_host_memory():
-    line = line_of(copies=20)
-    images = [
-        (at_s, component) for at_s, component in ((10.0, "A"), (20.0, "B"), (30.0, "A"), (40.0, "A"), (50.0, "B"))
-    ]
-    assert log_of(line, *images, after=20.0) == [
-        (20.0, "cuda0 evict a"),
-        (20.0, "cuda0 load b"),  # from host memory
-        (20.1, "cuda0 run b x1"),
-        (30.0, "cuda0 evict b"),
-        (30.0, "cuda0 load a"),
-        (30.1, "cuda0 run a x1"),
-        (40.0, "cuda0 run a x1"),
-        (50.0, "cuda0 evict a"),
-        (50.0, "cuda0 load b"),
-        (50.1, "cuda0 run b x1"),
-    ]
-
-
-def test_who_is_wanted_is_not_driven_out_by_who_makes_room_for_it():
-    line = line_of(copies=10)
-    for at_s, component in ((10.0, "A"), (20.0, "B")):
-        arrive(line, at_s, component)
-    line.run()
-    # There is room for one copy: a goes without one, because b has its copy and is about to come up.
-    assert log_of(line, after=20.0) == [(20.0, "cuda0 evict a"), (20.0, "cuda0 load b"), (20.1, "cuda0 run b x1")]
 
 
 def test_with_room_for_all_nothing_is_read_twice():

@@ -238,32 +238,38 @@ def test_an_allocator_that_does_not_count_what_graphs_hold_is_refused(monkeypatc
         torch_driver.TorchDriver()
 
 
-@pytest.mark.parametrize("search", [True, False])
-def test_kernels_are_searched_for_before_a_capture_alone_only_if_that_is_set_and_on_one_thread(monkeypatch, search):
-    cuda = Cuda(monkeypatch)
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", not search)
-    driver, stream, seen = torch_driver.TorchDriver(search), cuda.new_stream(), []
-    assert driver.measured_as == ("cuda", 0, search)
+def test_kernels_are_searched_for_before_a_capture_alone_only_if_that_is_set_and_on_one_thread(monkeypatch):
+    cuda, names = Cuda(monkeypatch), []
+    for search in (True, False):
+        monkeypatch.setattr(torch.backends.cudnn, "benchmark", not search)
+        driver, stream, seen = torch_driver.TorchDriver(search), cuda.new_stream(), []
+        assert driver.measured_as == ("cuda", 0, search)
 
-    def work():
-        seen.append((torch.backends.cudnn.benchmark, threading.current_thread().name, torch.get_num_threads()))
+        def work(seen=seen):
+            thread = threading.current_thread()
+            seen.append((torch.backends.cudnn.benchmark, thread.name, thread.daemon, torch.get_num_threads()))
 
-    callers = [threading.Thread(target=driver.capture, args=("capture k x1", stream, work)) for _ in range(2)]
-    for caller in callers:
-        caller.start()
-        caller.join(60)
-    # Two runs to warm up, then the run that is captured.
-    assert [benchmark for benchmark, *_ in seen] == 2 * [search, search, False]
-    assert len({name for _, name, _ in seen}) == 1
-    assert {threads for *_, threads in seen} == {1}, "a thread that lives on keeps no team"
-    assert torch.backends.cudnn.benchmark is not search
+        callers = [threading.Thread(target=driver.capture, args=("capture k x1", stream, work)) for _ in range(2)]
+        for caller in callers:
+            caller.start()
+            caller.join(60)
+        # Two runs to warm up, then the run that is captured.
+        assert [benchmark for benchmark, *_ in seen] == 2 * [search, search, False]
+        assert {(is_daemon, threads) for *_, is_daemon, threads in seen} == {(True, 1)}, (
+            "a capture that hangs does not hold up the interpreter's exit, and a thread that lives on keeps no team"
+        )
+        names.append({name for _, name, *_ in seen})
+        assert torch.backends.cudnn.benchmark is not search
 
-    def fails():
-        raise StopIteration
+        def fails():
+            raise StopIteration
 
-    with pytest.raises(StopIteration):
-        driver.capture("capture k x1", stream, fails)
-    assert torch.backends.cudnn.benchmark is not search
+        with pytest.raises(StopIteration):
+            driver.capture("capture k x1", stream, fails)
+        assert torch.backends.cudnn.benchmark is not search
+    # With a search and without, captures have a thread each.
+    assert [len(one) for one in names] == [1, 1]
+    assert names[0] != names[1]
 
 
 def registering(monkeypatch, status):
@@ -342,27 +348,6 @@ def test_torch_has_the_private_calls(name):
 
 
 # Captures run on a thread that lives on; its caller keeps its locks until they end, and errors keep nothing alive
-
-
-def here():
-    assert threading.current_thread().daemon, "a capture that hangs does not hold up the interpreter's exit"
-    return threading.current_thread().name, torch.get_num_threads()
-
-
-def test_captures_with_a_search_and_without_have_a_thread_each_which_lives_on(monkeypatch):
-    threads = {}
-    monkeypatch.setattr(torch_driver, "_threads", threads)
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)  # what new threads inherit, on one core, too
-    try:
-        searched = [on_capture_thread(here, searches=True) for _ in range(2)]
-        unsearched = [on_capture_thread(here, searches=False) for _ in range(2)]
-    finally:
-        torch.set_num_threads(before)
-        for workers in threads.values():
-            workers.close()
-    assert searched[0] == searched[1] != unsearched[0] == unsearched[1]
-    assert searched[0][1] == unsearched[0][1] == 1, "a thread that lives on keeps no team"
 
 
 def test_an_interrupt_comes_after_the_capture():
