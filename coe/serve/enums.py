@@ -94,13 +94,13 @@ class RepairOutcome(StrEnum):
 
 
 class Dimension(StrEnum):
-    """What counts of calls and of findings are told apart by; the words are the names of columns."""
+    """What counts of calls are told apart by; the words are the names of columns."""
 
-    HOUR = "hour_us"
     RECIPE = "recipe_id"
     COMPONENT = "component"
     EXPERT = "expert"
     LABEL = "label"
+    REFDES = "refdes"
 
 
 class Role(StrEnum):

@@ -51,17 +51,7 @@ def opened(config: ServeConfig, process: Process) -> Iterator[Database]:
     A process that did not end in order leaves a fault to the next: its own log says why.
     """
     with ExitStack() as held:
-        try:
-            config.data.mkdir(parents=True, exist_ok=True)
-            lock = FolderLock.take_file(config.data / f".{process}.lock", wait=False)
-        except OSError as error:
-            raise ConfigError(
-                f"the service cannot write into its folder {config.data}: {error.strerror or error}; give it write "
-                "permission, or another `data`"
-            ) from None
-        if lock is None:
-            raise ConfigError(f"{config.data}: another {process} is running here; end it")
-        held.callback(lock.release)
+        held.callback(_only(config, process).release)
         database = open_database(config.database_url)
         held.callback(database.close)
         expect_newest(database)
@@ -75,6 +65,21 @@ def opened(config: ServeConfig, process: Process) -> Iterator[Database]:
             if not isinstance(sys.exception(), Exception):  # else the next one says that this one ended by itself
                 with suppress(DatabaseError):  # its last sign of life gets old, and says the same
                     database.write(states.leave, process)
+
+
+def _only(config: ServeConfig, name: str) -> FolderLock:
+    """Return the lock of the only process, or the only `run`, of a service; raises ConfigError."""
+    try:
+        config.data.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock.take_file(config.data / f".{name}.lock", wait=False)
+    except OSError as error:
+        raise ConfigError(
+            f"the service cannot write into its folder {config.data}: {error.strerror or error}; give it write "
+            "permission, or another `data`"
+        ) from None
+    if lock is None:
+        raise ConfigError(f"{config.data}: another {name} is running here; end it")
+    return lock
 
 
 def _begin(connection: Connection, config: ServeConfig, process: Process) -> None:
@@ -188,10 +193,13 @@ def _end_at(end: Callable[[], object]) -> None:
 
 
 def run(path: Path) -> int:
-    """Run both processes until SIGTERM or Ctrl-C, restart what ends, and return the exit status."""
+    """Run both processes until SIGTERM or Ctrl-C, restart what ends, and return the exit status; raises ConfigError."""
     config, ending, begun = load(path), threading.Event(), set[Process]()
     _end_at(ending.set)
-    _wait_for_former(config, ending)
+    was_killed = (config.data / ".run.lock").exists()  # a `run` that ends in order removes it
+    lock = _only(config, "run")
+    if was_killed:
+        _wait_for_former(config, ending)
     running = {process: _start(process, path) for process in (Process.WEB, Process.WORKER)}
     status = int(Exit.OK)
     try:
@@ -214,6 +222,7 @@ def run(path: Path) -> int:
                 child.wait(most_s)
             except subprocess.TimeoutExpired:
                 child.kill()
+        lock.release()
     return status
 
 
@@ -221,14 +230,13 @@ def _wait_for_former(config: ServeConfig, ending: threading.Event) -> None:
     """Wait for the processes of a `run` that was killed, which end by themselves: the worker after begun boards."""
     ends_s, is_told = time.monotonic() + config.drain_s + GRACE_S, False
     for process in Process:
-        with suppress(OSError):  # the process that needs the folder says what is wrong with it
-            while (lock := FolderLock.take_file(config.data / f".{process}.lock", wait=False)) is None:
-                if not is_told:
-                    sys.stderr.write(f"another {process} is running here; waiting {ends_s - time.monotonic():.0f} s\n")
-                is_told = True
-                if ending.wait(LOOK_S) or time.monotonic() >= ends_s:
-                    return
-            lock.release()
+        while (lock := FolderLock.take_file(config.data / f".{process}.lock", wait=False)) is None:
+            if not is_told:
+                sys.stderr.write(f"{process} of a killed run ends; waiting {ends_s - time.monotonic():.0f} s at most\n")
+            is_told = True
+            if ending.wait(LOOK_S) or time.monotonic() >= ends_s:
+                return
+        lock.release()
 
 
 def _start(process: Process, path: Path) -> subprocess.Popen[bytes]:

@@ -11,6 +11,7 @@ import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from killed import LEAST_KILLS, Feeder, check_one_decision_each, free_port, start, undecided
@@ -279,19 +280,21 @@ def test_run_starts_both_again_and_ends_both_in_order(made):
     database.close()
 
 
-def test_run_ends_with_a_process_that_cannot_begin(tmp_path):
-    path = tmp_path / "serve.yaml"
+def test_run_waits_for_processes_of_a_killed_run_alone_and_ends_with_a_process_that_cannot_begin(
+    tmp_path, monkeypatch, capfd
+):
+    path, data = tmp_path / "serve.yaml", tmp_path / "data"
     path.write_text("station: a\n")
-    command = [sys.executable, "-c", "from coe.cli.start import serve; serve()", "run", str(path)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
-    assert ended.returncode == 2
-    assert "has no tables" in ended.stderr
-    # The processes of a `run` that was killed end by themselves: the next one waits for them.
-    former = FolderLock.take_file(tmp_path / "data" / ".worker.lock", wait=False)
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    assert "another worker" in running.stderr.readline()
-    former.release()
-    assert "has no tables" in running.communicate(timeout=50)[1]
+    data.mkdir()
+    living, former = (FolderLock.take_file(data / f".{name}.lock", wait=False) for name in ("run", "worker"))
+    with pytest.raises(ConfigError, match="another run is running here"):
+        processes.run(path)
+    living.release()
+    (data / ".run.lock").touch()  # as one that was killed leaves it
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=lambda said: former.release()))
+    assert processes.run(path) == 2
+    assert "has no tables" in capfd.readouterr().err
+    assert list(data.iterdir()) == []
 
 
 LEAST_BOARDS = int(os.environ.get("COE_TEST_BOARDS", "1000"))

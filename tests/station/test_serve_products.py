@@ -20,8 +20,9 @@ from coe.core import Verdict
 from coe.inspector.line import Line
 from coe.serve.clock import now_us
 from coe.serve.database import call_rows, event_log, fault_log, recipe_versions, row_types, states
-from coe.serve.database.tables import Activation, NewFault
-from coe.serve.enums import ActivationState, CallReason, EventKind, FaultKind, Process
+from coe.serve.database.tables import Activation, NewFault, StateChange, state_change
+from coe.serve.enums import ActivationState, CallReason, EventKind, FaultKind, LineState, Process, Subject
+from coe.serve.gate.state_routes import why_not_ready
 from coe.serve.service_config import LineSettings
 from coe.serve.worker import station as worker_station
 from coe.serve.worker.product import RECIPES
@@ -238,18 +239,20 @@ def test_a_recipe_that_cannot_be_opened_at_the_start_keeps_only_its_own_boards_f
     assert open_faults(database) == [(FaultKind.INSPECTOR_FAILED, "bad 1")]
 
 
-def test_a_recipe_that_was_mended_is_opened_for_its_next_board_and_its_fault_is_cleared(
+def test_a_recipe_that_was_mended_is_opened_without_a_board_and_its_fault_is_cleared(
     config, database, own_tiny, monkeypatch
 ):
+    monkeypatch.setattr(worker_station, "REFUSED_S", 0.0)
     recipe = activated(database, TINY)
     moved = own_tiny[1] / "elsewhere"
     (own_tiny[1] / "tiny" / "body-a").rename(moved)
     with deciding(config, database, Opener(own_tiny)):
-        eventually(lambda: open_faults(database) == [(FaultKind.INSPECTOR_FAILED, "tiny 1")])
+        eventually(lambda: "no active recipe" in database.read(why_not_ready, now_us()))
+        assert open_faults(database) == [(FaultKind.INSPECTOR_FAILED, "tiny 1")]
         moved.rename(own_tiny[1] / "tiny" / "body-a")
-        monkeypatch.setattr(worker_station, "REFUSED_S", 0.0)
-        refused = accept(config, database, recipe.id, {"R1": LIGHT})
-        eventually(lambda: verdict_of(database, refused) is not None)
+        eventually(lambda: not database.read(why_not_ready, now_us()))
+        said = database.read(row_types.listed, StateChange, state_change.c.subject == Subject.LINE)
+        assert [change.state for change in said] == [LineState.STARTING, LineState.WAITING]
         for about in ("tiny 9", "other tiny 9"):
             database.write(fault_log.note, NewFault(Process.WORKER, FaultKind.RECIPE_REFUSED, "", about), now_us())
         _, asked = add(database, TINY)

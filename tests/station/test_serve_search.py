@@ -24,7 +24,7 @@ from coe.serve.database import board_rows, call_rows, hourly, repairs, row_types
 from coe.serve.database.board_rows import Amendment, BoardFilter
 from coe.serve.database.hourly import BoardCount, Window
 from coe.serve.database.tables import Board, Call, NewEscape, NewVerification, board, call, verification
-from coe.serve.enums import BoardState, Dimension, Outcome
+from coe.serve.enums import BoardState, By, Dimension, Outcome
 
 SERIALS = ["", "1%", "SN 1", "SN/1", "Größe", "Gro\u0308ße", "100%", "a+b&c=d#e?f"]
 COMPONENTS = ["R0402", "C0603"]
@@ -296,7 +296,7 @@ def looked_at(connection, window):
         is_verified = row.state is BoardState.VERIFIED
         confirmed = any(answer and answer.outcome is Outcome.CONFIRMED for _, answer in mine)
         key = (hour_of(row.decided_us), row.recipe_id)
-        before = found.get(key) or BoardCount(*key, 0, 0, 0, 0, 0)
+        before = found.get(key) or BoardCount(*key, 0, 0, 0, 0, 0, 0)
         found[key] = BoardCount(
             *key,
             before.boards + 1,
@@ -304,10 +304,11 @@ def looked_at(connection, window):
             before.late + row.late,
             before.verified + is_verified,
             before.good + (is_verified and not confirmed),
+            before.calls + len(mine),
         )
         for one, answer in mine:
             outcome = answer.outcome if answer else None
-            counted[(*key, one.component, *seen(one, answer), outcome)] += 1
+            counted[row.recipe_id, one.component, *seen(one, answer), outcome, one.refdes] += 1
     return [found[key] for key in sorted(found)], counted
 
 
@@ -318,7 +319,7 @@ def seen(one, answer):
 
 def as_counted(found):
     told = {one: {name: value for name, value in asdict(one).items() if name != "calls"} for one in found}
-    assert all((key.pop("refdes"), key.pop("feeder")) == ("", "") for key in told.values())
+    assert all(key.pop("feeder") == "" for key in told.values())
     counted = Counter({tuple(key.values()): one.calls for one, key in told.items()})
     assert len(counted) == len(found)
     return counted
@@ -406,12 +407,12 @@ def test_counts_are_what_a_look_at_every_row_gives(database, steps, begins, last
         for one in (ALWAYS, window):
             expected_boards, expected_calls = looked_at(connection, one)
             assert hourly.board_counts(connection, one) == expected_boards
-            assert as_counted(hourly.call_counts(connection, one)) == expected_calls
-            by_hour = Counter[Any]()
+            assert as_counted(hourly.call_counts(connection, one, by=Dimension)) == expected_calls
+            by_component = Counter[Any]()
             for key, number in expected_calls.items():
-                by_hour[key[0], key[5]] += number
-            told = hourly.call_counts(connection, one, by=[Dimension.HOUR])
-            assert {(one.hour_us, one.outcome): one.calls for one in told} == by_hour
+                by_component[key[1], key[4]] += number
+            told = hourly.calls_by(connection, one, By.COMPONENT)
+            assert {(one.component, one.outcome): one.calls for one in told} == by_component
         connection.rollback()
 
 
@@ -425,6 +426,9 @@ def test_all_passes_count_as_decided_and_first_passes_alone_in_a_yield(database)
             word = NewVerification(outcome, NOON, "ann", label)
             verifications.record_verification(connection, the(row_types.get(connection, Call, one.id)), word)
         assert hourly.decisions(connection) == {Verdict.NG: 1, Verdict.REVIEW: 1}
-        (count,), (found,) = hourly.board_counts(connection, ALWAYS), hourly.call_counts(connection, ALWAYS)
+        (count,), (found,) = (
+            hourly.board_counts(connection, ALWAYS),
+            hourly.call_counts(connection, ALWAYS, by=Dimension),
+        )
     assert (count.boards, count.late, count.good) == (1, 0, 0)
     assert (found.calls, found.label, found.outcome) == (1, "chipped", Outcome.CONFIRMED)

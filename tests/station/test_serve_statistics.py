@@ -28,12 +28,12 @@ from coe.serve.statistics import By, Subgroup, Unit, figure, pareto
 CONFIRMED, FALSE, ACCEPTED = Outcome.CONFIRMED, Outcome.FALSE_CALL, Outcome.ACCEPTED
 
 
-def boards(boards, clean, *, verified=0, good=0, hour=0, late=0, recipe=1):
-    return BoardCount(hour * HOUR_US, recipe, boards, clean, late, verified, good)
+def boards(boards, clean, *, verified=0, good=0, recipe=1):
+    return BoardCount(0, recipe, boards, clean, 0, verified, good, 0)
 
 
-def calls(number, outcome=None, component="R0402", label="cracked", *, hour=0):
-    return CallCount(hour * HOUR_US, 1, component, "body", label, outcome, number)
+def calls(number, outcome=None, component="R0402"):
+    return CallCount(1, component, "body", "cracked", outcome, number)
 
 
 def test_a_shift_that_was_counted_by_hand():

@@ -7,7 +7,7 @@ that of the board's decision, so that a call counts where its board does.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from coe.core import Verdict
 from coe.serve.clock import hour_of
 from coe.serve.database.row_types import records
-from coe.serve.database.tables import board, call, decision_count, escape, recipe, verification
+from coe.serve.database.tables import HOUR, board, call, decision_count, escape, recipe, verification
 from coe.serve.enums import BoardState, By, Dimension, Outcome
 
 
@@ -30,7 +30,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class BoardCount:
-    """Boards that were decided in an hour: all; without calls; late; fully verified; and of those, without a defect."""
+    """Boards that were decided in an hour: all; without calls; late; fully verified; and of those, without a defect.
+
+    `calls` is the number of all their calls.
+    """
 
     hour_us: int
     recipe_id: int
@@ -39,6 +42,7 @@ class BoardCount:
     late: int
     verified: int
     good: int
+    calls: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,6 @@ class CallCount:
     apart is 0, None or empty.
     """
 
-    hour_us: int
     recipe_id: int | None
     component: str
     expert: str
@@ -62,74 +65,67 @@ class CallCount:
 
 def board_counts(connection: sa.Connection, window: Window) -> list[BoardCount]:
     """Return the counts of boards by hour and recipe, in this order."""
-
-    def number(condition: sa.ColumnElement[bool]) -> sa.ColumnElement[Any]:
-        return sa.func.sum(sa.case((condition, 1), else_=0))
-
+    number = sa.func.count()
     is_verified = board.c.state == BoardState.VERIFIED
     is_defective = sa.exists().where(
         call.c.board_id == board.c.id,
         verification.c.id == call.c.verification_id,
         verification.c.outcome == Outcome.CONFIRMED,
     )
-    key = (hour_of(board.c.decided_us).label("hour_us"), board.c.recipe_id)
+    key = (HOUR.label("hour_us"), board.c.recipe_id)
     query = sa.select(
         *key,
-        sa.func.count().label("boards"),
+        number.label("boards"),
         # A board may be REVIEW as a whole, without a call.
-        number(sa.and_(board.c.calls == 0, board.c.verdict == Verdict.OK)).label("clean"),
-        number(board.c.late).label("late"),
-        number(is_verified).label("verified"),
+        number.filter(board.c.calls == 0, board.c.verdict == Verdict.OK).label("clean"),
+        number.filter(board.c.late).label("late"),
+        number.filter(is_verified).label("verified"),
         # A verified board without calls has no defect: its calls need not be looked for.
-        number(sa.and_(is_verified, (board.c.calls == 0) | ~is_defective)).label("good"),
+        number.filter(is_verified, (board.c.calls == 0) | ~is_defective).label("good"),
+        sa.func.sum(board.c.calls).label("calls"),
     )
-    query = query.where(*_first_passes(window)).group_by(*key).order_by(*key)
+    query = query.where(*decided_in(window), board.c.pass_number == 1).group_by(*key).order_by(*key)
     return records(BoardCount, connection.execute(query))
 
 
-def call_counts(
-    connection: sa.Connection, window: Window, *, by: Collection[Dimension] = tuple(Dimension)
-) -> list[CallCount]:
+def decided_in(window: Window) -> tuple[sa.ColumnElement[bool], ...]:
+    """Return the conditions that a board was decided within a window, for the index by hour."""
+    start_us, end_us, moment, hour = window.start_us, window.end_us, board.c.decided_us, HOUR
+    is_within = (hour >= hour_of(start_us), hour <= end_us, moment >= start_us, moment < end_us)
+    return *is_within, of_recipe(window.recipe, board.c.recipe_id)
+
+
+def call_counts(connection: sa.Connection, window: Window, *, by: Collection[Dimension]) -> list[CallCount]:
     """Return the counts of calls on first passes, told apart by `by` and outcome."""
     columns: dict[Dimension, tuple[sa.ColumnElement[Any], sa.ColumnElement[Any]]] = {
-        Dimension.HOUR: (hour_of(board.c.decided_us), sa.literal(0)),
         Dimension.RECIPE: (board.c.recipe_id, sa.cast(sa.null(), sa.BigInteger)),
         Dimension.COMPONENT: (call.c.component, sa.literal("")),
         Dimension.EXPERT: (call.c.expert, sa.literal("")),
         Dimension.LABEL: (sa.func.coalesce(sa.func.nullif(verification.c.label, ""), call.c.label), sa.literal("")),
+        Dimension.REFDES: (call.c.refdes, sa.literal("")),
     }
     told = [columns[name][name not in by].label(name) for name in Dimension]
     query = (
         sa.select(*told, verification.c.outcome, sa.func.count().label("calls"))
-        .select_from(board)
-        .join(call, call.c.board_id == board.c.id)
+        .select_from(call)
+        .join(board, board.c.id == call.c.board_id)
         .outerjoin(verification, verification.c.id == call.c.verification_id)
-        .where(*_first_passes(window), board.c.calls > 0)
+        # A call is opened with its board's decision.
+        .where(call.c.opened_us >= window.start_us, call.c.opened_us < window.end_us, board.c.pass_number == 1)
+        .where(of_recipe(window.recipe, board.c.recipe_id))
         .group_by(*(columns[name][0] for name in Dimension if name in by), verification.c.outcome)
     )
     return records(CallCount, connection.execute(query))
 
 
-def place_counts(connection: sa.Connection, window: Window) -> list[CallCount]:
-    """Return the counts of calls on first passes by refdes, with the feeders that their recipes name."""
-    query = (
-        sa.select(board.c.recipe_id, call.c.refdes, verification.c.outcome, sa.func.count().label("calls"))
-        .join(board, board.c.id == call.c.board_id)
-        .outerjoin(verification, verification.c.id == call.c.verification_id)
-        .where(call.c.opened_us >= window.start_us, call.c.opened_us < window.end_us, board.c.pass_number == 1)
-        .where(of_recipe(window.recipe, board.c.recipe_id))
-        .group_by(board.c.recipe_id, call.c.refdes, verification.c.outcome)
-    )
-    rows = connection.execute(query).all()
-    contents = sa.select(recipe.c.id, recipe.c.content).where(recipe.c.id.in_({row.recipe_id for row in rows}))
+def calls_by(connection: sa.Connection, window: Window, by: By) -> list[CallCount]:
+    """Return the counts of calls on first passes by what they have in common; feeders are those of their recipes."""
+    if by is not By.FEEDER:
+        return call_counts(connection, window, by=[Dimension.REFDES if by is By.UNIT else Dimension(by.value)])
+    counted = call_counts(connection, window, by=[Dimension.RECIPE, Dimension.REFDES])
+    contents = sa.select(recipe.c.id, recipe.c.content).where(recipe.c.id.in_({one.recipe_id for one in counted}))
     feeders = {row.id: row.content.get("feeders") or {} for row in connection.execute(contents)}
-    return [
-        CallCount(
-            0, row.recipe_id, "", "", "", row.outcome, row.calls, row.refdes,
-            feeders[row.recipe_id].get(By.REFDES.of(row), ""),
-        )
-        for row in rows
-    ]  # fmt: skip
+    return [replace(one, feeder=feeders[one.recipe_id].get(By.REFDES.of(one), "")) for one in counted]
 
 
 def decisions(connection: sa.Connection) -> dict[Verdict, int]:
@@ -147,12 +143,6 @@ def escapes_of(connection: sa.Connection, window: Window) -> int:
     reported = first.subquery()
     query = sa.select(sa.func.count()).where(reported.c.at_us >= window.start_us, reported.c.at_us < window.end_us)
     return connection.scalar(query) or 0
-
-
-def _first_passes(window: Window) -> tuple[sa.ColumnElement[bool], ...]:
-    moment = board.c.decided_us
-    is_within = (moment >= window.start_us, moment < window.end_us)
-    return *is_within, board.c.pass_number == 1, of_recipe(window.recipe, board.c.recipe_id)
 
 
 def of_recipe(name: str, recipe_id: sa.ColumnElement[int]) -> sa.ColumnElement[bool]:

@@ -32,7 +32,7 @@ from coe.serve.component_pictures import CropPlace, Cutter
 from coe.serve.database import audit, recipe_versions
 from coe.serve.database.board_rows import unpack
 from coe.serve.database.connecting import Database
-from coe.serve.database.hourly import Window, of_recipe
+from coe.serve.database.hourly import Window, decided_in, of_recipe
 from coe.serve.database.repairs import SuspectedPictures
 from coe.serve.database.tables import Recipe, board, call, recipe, verification, view
 from coe.serve.enums import Outcome
@@ -248,8 +248,7 @@ def _written(source: Path, example: Example, folder: Path, cutter: Cutter, limit
 
 def _good(connection: Connection, asked: ExportScope, suspects: SuspectedPictures) -> list[Example]:
     """Return pictures of parts that the line called OK, the newest boards first, by the last expert that saw each."""
-    in_time = (board.c.decided_us >= asked.start_us, board.c.decided_us < asked.end_us)
-    decided = (*in_time, board.c.findings.is_not(None), of_recipe(asked.recipe, board.c.recipe_id))
+    decided = (*decided_in(Window(asked.start_us, asked.end_us, asked.recipe)), board.c.findings.is_not(None))
     query = select(board.c.id, board.c.findings, board.c.key).where(*decided)
     examples = []
     for row in connection.execute(query.order_by(board.c.id.desc()).limit(_GOOD_BOARDS)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -21,7 +20,7 @@ from coe.serve import statistics
 from coe.serve.clock import HOUR_US, iso, moment_us
 from coe.serve.database import hourly, recipe_versions, repairs
 from coe.serve.database.hourly import BoardCount, CallCount, Window
-from coe.serve.enums import By, Dimension, RepairOutcome
+from coe.serve.enums import By, RepairOutcome
 from coe.serve.gate.operations import DIGITS, READ, JsonForm, OperationRouter, Visit
 from coe.serve.gate.problems import Problem, ProblemKind
 from coe.serve.gate.recipe_routes import expect_recipe
@@ -95,36 +94,25 @@ class Counts:
         return statistics.u_chart(self._subgroups())
 
     def _subgroups(self) -> list[Subgroup]:
-        called: Counter[int] = Counter()
-        for call in self.calls:
-            called[call.hour_us] += call.calls
         hours = groupby(self.boards, key=lambda count: count.hour_us)  # they come in this order
-        sizes = {hour: statistics.opportunities(list(boards), self.of_recipe) for hour, boards in hours}
-        return [Subgroup(hour, called[hour], size) for hour, size in sizes.items()]
+        counted = [(hour, list(boards)) for hour, boards in hours]
+        return [
+            Subgroup(hour, sum(one.calls for one in boards), statistics.opportunities(boards, self.of_recipe))
+            for hour, boards in counted
+        ]
 
 
-def counts(connection: Connection, window: Window) -> Counts:
-    """Count what happened within a window."""
+def counts(connection: Connection, window: Window, by: By = By.COMPONENT) -> Counts:
+    """Count what happened within a window; calls by what they have in common."""
     boards = hourly.board_counts(connection, window)
     return Counts(
         window,
         boards,
-        hourly.call_counts(connection, window, by=[Dimension.HOUR]),
+        hourly.calls_by(connection, window, by),
         hourly.escapes_of(connection, window),
         {id: _opportunities(connection, id) for id in sorted({count.recipe_id for count in boards})},
         repairs.outcomes(connection, window),
     )
-
-
-def bars(connection: Connection, window: Window, by: By) -> list[Bar]:
-    """Return the calls of a window by what they have in common."""
-    is_kept = by.value in set(Dimension)
-    counted = (
-        hourly.call_counts(connection, window, by=[Dimension(by.value)])
-        if is_kept
-        else hourly.place_counts(connection, window)
-    )
-    return statistics.pareto(counted, by)
 
 
 def _opportunities(connection: Connection, recipe_id: int) -> int:
@@ -166,7 +154,7 @@ def get_fpy(visit: Visit, connection: Connection) -> Mapping[str, Any]:
 def get_pareto(visit: Visit, connection: Connection) -> Mapping[str, Any]:
     """Get the Pareto of calls. By component, expert, label, place, panel position or feeder."""
     window, by = window_of(visit, connection), visit.query.by
-    shown = [asdict(bar) for bar in bars(connection, window, by)]
+    shown = [asdict(bar) for bar in statistics.pareto(hourly.calls_by(connection, window, by), by)]
     return _PARETO(**_window(window), definition=statistics.PARETO_DEFINITION.format(by=by), bars=shown)
 
 

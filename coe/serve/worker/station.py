@@ -159,7 +159,7 @@ class Station:
         self._next_look_s = self._clocks.now_s() + LOOK_S
 
     def _state(self) -> LineState:
-        if self._products.is_changing and not self._products.current:
+        if self._products.is_changing and not self._products.current and not self._changeover.is_retry:
             return LineState.CHANGING if self._was_open else LineState.STARTING
         self._was_open = True
         if self._runs:
@@ -302,7 +302,6 @@ class Changeover:
         self._asked: list[Activation] = []
         self._answering: Activation | None = None
         self._active: frozenset[int] = frozenset()
-        self._needed: frozenset[int] = frozenset()
         self._needed_s: dict[int, float] = {}
         self._recipes: dict[int, Recipe] = {}
         self._ended: Changed | None = None
@@ -311,6 +310,8 @@ class Changeover:
         self._first: int | None = None
         self._kept: frozenset[int] = frozenset()
         """What went on as it was during the change."""
+        self.is_retry = False
+        """Whether the change under way brings nothing but recipes that could not be opened before."""
 
     @property
     def is_holding_up(self) -> bool:
@@ -321,7 +322,6 @@ class Changeover:
         """Take in which activations were asked for, and that boards need recipes, by their ids."""
         self._asked = recipe_versions.asked(connection)
         self._active = recipe_versions.active_ids(connection)
-        self._needed = frozenset(needed)
         lately = {id: seen_s for id, seen_s in self._needed_s.items() if now_s - seen_s < STAYS_S}
         self._needed_s = lately | dict.fromkeys(needed, now_s)
 
@@ -353,12 +353,8 @@ class Changeover:
         return refused.reason if refused is not None and now_s < refused.until_s else None
 
     def _wanted(self, now_s: float) -> set[int]:
-        """Return the recipes that should be on the line; those that were refused are tried again for boards alone."""
-        wanted = {
-            id
-            for id in self._active | self._needed_s.keys()
-            if id not in self._refused or (id in self._needed and self.refusal(id, now_s) is None)
-        }
+        """Return the recipes that should be on the line; those that were refused are tried again after a while."""
+        wanted = {id for id in self._active | self._needed_s.keys() if self.refusal(id, now_s) is None}
         return wanted | ({self._answering.recipe_id} if self._answering is not None else set())
 
     def _begin(self, wanted: Collection[int], again: int | None) -> None:
@@ -372,6 +368,7 @@ class Changeover:
         wanted_now = [one for id, one in self._recipes.items() if id not in refused]
         self._products.begin_to_change(wanted_now, again=again, anew=self._first is not None, refused=refused)
         self._first, self._kept = None, frozenset(self._products.current)
+        self.is_retry = again is None and set(wanted) - self._kept <= self._refused.keys()
 
     def _conclude(self, changed: Changed, now_s: float) -> None:
         """Write what became of a change; what nobody could try is tried again."""

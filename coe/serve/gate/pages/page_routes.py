@@ -20,9 +20,9 @@ from coe.helpers.visible import is_visible
 from coe.serve.clock import HOUR_US
 from coe.serve.database import audit, board_rows, call_rows, fault_log, recipe_versions, row_types, states, trial_rows
 from coe.serve.database.connecting import DatabaseError
-from coe.serve.database.hourly import CallCount, Window, call_counts
+from coe.serve.database.hourly import CallCount, Window, calls_by
 from coe.serve.database.tables import Board, Recipe
-from coe.serve.enums import UNDECIDED, By, Dimension, Outcome, Process
+from coe.serve.enums import UNDECIDED, By, Outcome, Process
 from coe.serve.gate import access, stats_routes
 from coe.serve.gate.access import admitted, answered
 from coe.serve.gate.call_routes import CLAIM_S
@@ -35,7 +35,7 @@ from coe.serve.gate.recipe_routes import version_of
 from coe.serve.gate.stats_routes import ParetoQuery, WindowQuery
 from coe.serve.gate.trial_routes import facts, trial_of
 from coe.serve.recipe_content import RecipeContent
-from coe.serve.statistics import PARETO_DEFINITION, U_DEFINITION, number
+from coe.serve.statistics import PARETO_DEFINITION, U_DEFINITION, number, pareto
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def verify(visit: Visit, connection: Connection) -> Shown:
 def statistics(visit: Visit, connection: Connection) -> Shown:
     """Yields, Pareto and the control chart of calls."""
     window, by = stats_routes.window_of(visit, connection), visit.query.by
-    counts = stats_routes.counts(connection, window)
+    counts = stats_routes.counts(connection, window, by)
     local, chart = visit.gate.config.local, counts.calls_chart
     return {
         "window": window,
@@ -165,7 +165,7 @@ def statistics(visit: Visit, connection: Connection) -> Shown:
         "decided": sum(hour.boards for hour in counts.boards),
         "late": sum(hour.late for hour in counts.boards),
         "recipes": recipe_versions.names(connection),
-        "bars": stats_routes.bars(connection, window, by)[:_BARS],
+        "bars": pareto(counts.calls, by)[:_BARS],
         "calls_chart": (chart, rendering.draw(chart, local)),
     }
 
@@ -175,7 +175,7 @@ def experts(visit: Visit, connection: Connection) -> Shown:
     """How often experts are used, and how far people agree with them."""
     window = stats_routes.window_of(visit, connection)
     line = states.heartbeats(connection).get(Process.WORKER)
-    rows = expert_rows(call_counts(connection, window, by=[Dimension.EXPERT]), line.experts if line else None)
+    rows = expert_rows(calls_by(connection, window, By.EXPERT), line.experts if line else None)
     known = [row.memory for row in rows if row.memory is not None]
     return {
         "hours": visit.query.hours,
