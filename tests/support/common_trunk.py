@@ -36,7 +36,6 @@ LABELS = {"a": ("ok", "bad"), "b": ("ok", "bad"), "c": ("ok", "bad", "worse"), "
 def weights(name):
     """Return the trained tensors of an expert; statistics of batch norms differ from their initial values."""
     kind = kinds.resolve("narrow")
-    assert isinstance(kind, kinds.ModuleKind)
     expert = Expert(name, "narrow", LABELS[name], 32, f"trunk/{name}")
     state = skeletons.random_weights(kind, expert, seed=ord(name))
     if name != "d":
@@ -54,7 +53,6 @@ def fill(folder, *prepared):
     (folder / "trunk.yaml").write_text(BOARD, encoding="utf-8")
     store = Store(folder / "store")
     kind = kinds.resolve("narrow")
-    assert isinstance(kind, kinds.ModuleKind)
     for name, labels in LABELS.items():
         id, state = f"trunk/{name}", weights(name)
         store.put(id, kind="narrow", labels=labels, input_size=32, state=state)

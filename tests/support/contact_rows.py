@@ -3,36 +3,19 @@
 Whatever repeats itself fits its reference after several motions.
 """
 
-from dataclasses import dataclass
+from collections import namedtuple
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
-Pixels = NDArray[np.uint8]
 AROUND = 80
 """The pixels around a part that are drawn, too."""
 LIMIT = 0.9
 """The least share of the reference that a picture shows."""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(namedtuple("Part", "rows contacts pitch wide long gap left right top below body ground level")):
     """Rows of contacts, in pixels, with the margins that the reference shows around them, and grey levels."""
-
-    rows: int
-    contacts: int
-    pitch: float
-    wide: int
-    long: int
-    gap: int
-    left: int
-    right: int
-    top: int
-    below: int
-    body: str
-    ground: int
-    level: int
 
     @property
     def width(self):
@@ -46,19 +29,8 @@ class Part:
         return self.left + round(contact * self.pitch), self.top + row * (self.long + self.gap)
 
 
-@dataclass(frozen=True)
-class Case:
-    """A reference, a good and a bad picture of one pose; `place` is the box x, y, width, height of what is bad."""
-
-    part: Part
-    reference: Pixels
-    good: Pixels
-    bad: Pixels
-    defect: str
-    shows_all: bool
-    """The whole row, and what is bad, lie in the pictures."""
-    shows_defect: bool
-    turned: bool
+Case = namedtuple("Case", "part reference good bad defect shows_all shows_defect turned")
+"""A reference, a good and a bad picture of one pose, and whether they show the whole row, and what is bad."""
 
 
 def part_of(chance, largest=520):

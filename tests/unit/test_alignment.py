@@ -183,12 +183,6 @@ GREY = np.dstack([GOOD.mean(axis=2).astype(np.uint8)] * 3)
 BLANK = np.full_like(GOOD, 128)
 
 
-def scratched(picture):
-    copy = picture.copy()
-    copy[60:64, 20:120] = 10
-    return copy
-
-
 def test_the_difference_is_where_the_picture_differs_beyond_what_good_parts_vary_by():
     difference = compare(moved(bad(GOOD), 5, -3), GOOD).difference
     x1, y1, x2, y2 = DEFECT
@@ -250,8 +244,9 @@ def test_a_picture_that_cannot_be_compared_says_why(picture, reference, doubt):
 @pytest.mark.parametrize("levels", [0, 4, 6])
 def test_a_scratch_on_a_blank_part_is_a_difference(levels):
     """Under the noise of a camera, too."""
-    reference = noisy(BLANK, 1, levels)
-    difference = compare(noisy(scratched(BLANK), 2, levels), reference).difference
+    reference, scratched = noisy(BLANK, 1, levels), BLANK.copy()
+    scratched[60:64, 20:120] = 10
+    difference = compare(noisy(scratched, 2, levels), reference).difference
     assert (difference[60:64, 20:120] > 80).all()
     assert compare(noisy(BLANK, 3, levels), reference).doubt == ""
 
@@ -268,9 +263,6 @@ def test_a_part_with_another_thin_mark_does_not_fit(words):
     """A thin mark is not the noise of a blank part."""
     assert "not fit" in compare(noisy(marked(words), 1, 1), noisy(marked("R12"), 2, 1)).doubt
     assert compare(noisy(marked("R12"), 1, 1), noisy(marked("R12"), 2, 1)).doubt == ""
-
-
-# Places of a reference that lie beside those of the picture are moved there, and defects are not explained away
 
 
 GOOD_PART = part(1, 320)

@@ -78,17 +78,15 @@ def test_the_weights_of_the_package_have_a_name_a_licence_and_are_timms_in_its_o
     import timm
 
     source = efficientnet_lite0.packaged
-    found = find_spec(source.package)
-    assert found.submodule_search_locations
-    theirs = torch.load(Path(found.submodule_search_locations[0], source.file), weights_only=True)
+    (folder,) = find_spec(source.package).submodule_search_locations
+    theirs = torch.load(Path(folder, source.file), weights_only=True)
     whole = timm.create_model("tf_efficientnet_lite0").eval()
     whole.load_state_dict(dict(zip(whole.state_dict(), theirs.values(), strict=True)))
     module = looking(shelf)
+    scaled = pictures().float().div(255).sub(0.5).div(0.5)
     with torch.no_grad():
         maps = Glance().maps(module, pictures())
-        expected = whole.forward_intermediates(
-            pictures().float().div(255).sub(0.5).div(0.5), indices=[1, 2, 3], intermediates_only=True
-        )
+        expected = whole.forward_intermediates(scaled, indices=[1, 2, 3], intermediates_only=True)
     assert [tuple(one.shape[1:]) for one in maps] == [(24, 16, 16), (40, 8, 8), (112, 4, 4)]
     assert all(torch.allclose(mine, one, atol=1e-4) for mine, one in zip(maps, expected, strict=True))
 
@@ -164,19 +162,22 @@ def test_where_no_package_brings_it_the_command_is_named(tmp_path, monkeypatch):
 
 
 def test_a_file_becomes_a_backbone_and_another_of_its_name_is_refused(run, tmp_path):
-    kind = kinds.resolve("narrow")
     for name, seed in (("a", 1), ("b", 2)):
         torch.manual_seed(seed)
-        torch.save(kind.skeleton(replace(EXPERT, labels=("0", "1", "2"))).state_dict(), tmp_path / f"{name}.pth")
-    told = ("--kind", "narrow", "--licence", "MIT")
-    said = run("backbone", "add", tmp_path / "a.pth", *told)
+        module = kinds.resolve("narrow").skeleton(replace(EXPERT, labels=("0", "1", "2")))
+        torch.save(module.state_dict(), tmp_path / f"{name}.pth")
+
+    def add(name, *more):
+        return run("backbone", "add", tmp_path / name, "--kind", "narrow", "--licence", "MIT", *more)
+
+    said = add("a.pth")
     store = Store(tmp_path / "store")
-    assert (said.status, store.manifest("backbones/narrow").licence) == (0, "MIT")
-    assert store.manifest("backbones/narrow").checksum in said.out
-    assert run("backbone", "add", tmp_path / "a.pth", *told).status == 0
-    said = run("backbone", "add", tmp_path / "b.pth", *told)
-    assert (said.status, store.manifest("backbones/narrow").checksum in said.words) == (2, True)
-    assert run("backbone", "add", tmp_path / "b.pth", *told, "--name", "other").status == 0
+    kept = store.manifest("backbones/narrow")
+    assert (said.status, kept.licence, kept.checksum in said.out) == (0, "MIT", True)
+    assert add("a.pth").status == 0
+    said = add("b.pth")
+    assert (said.status, kept.checksum in said.words) == (2, True)
+    assert add("b.pth", "--name", "other").status == 0
     assert store.ids() == ["backbones/narrow", "backbones/other"]
 
 

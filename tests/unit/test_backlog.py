@@ -1,8 +1,7 @@
 """What waits in the scheduler: stages in their backlog, loads in their queue."""
 
 import math
-from collections import defaultdict
-from typing import NamedTuple
+from collections import defaultdict, namedtuple
 
 import pytest
 from hypothesis import given
@@ -135,12 +134,8 @@ def lanes_of(*loads):
     return lanes
 
 
-class End(NamedTuple):
-    """What a place does ends; `over`: the load or fill is done, or failed, and goes to no other place."""
-
-    place: str | None
-    over: bool = True
-    failed: bool = False
+End = namedtuple("End", "place over failed", defaults=[True, False])
+"""What a place does ends; `over`: the load or fill is done, or failed, and goes to no other place."""
 
 
 HOST, INITIAL = Tier.HOST, Why.INITIAL

@@ -200,8 +200,7 @@ def test_a_kill_between_the_body_and_the_rest_leaves_the_expert_as_it_was(whole,
         assert whole.check("trunk/a") == before
         assert same(whole.load("trunk/a"), state)
     share(whole, "trunk/a")
-    files = {path.name for path in whole.folder("trunk/a").iterdir()}
-    after = whole.manifest("trunk/a")
+    files, after = {path.name for path in whole.folder("trunk/a").iterdir()}, whole.manifest("trunk/a")
     assert files - {".lock"} == {"manifest.json", after.file, *(blob.file for blob in after.variants.values())}
 
 

@@ -296,18 +296,6 @@ def test_a_bom_that_cannot_be_used_is_refused_by_its_name(tmp_path, text):
         read_bom(tmp_path / "bom.csv")
 
 
-@pytest.mark.parametrize(("listed", "is_fitted"), [("R1,", False), ("R1", True)])
-def test_designators_that_go_on_in_the_next_row_are_of_its_part(listed, is_fitted):
-    parts = parse_bom(Path("x.bom"), f"Item\tReference\tPart\n1\t{listed}\tDNP\n\tR2\t\n".encode())
-    assert parts["R2"].is_fitted is is_fitted
-
-
-def test_a_column_config_leaves_a_part_out_by_words_alone(tmp_path):
-    path = tmp_path / "bom.csv"
-    path.write_text('Designator,Value,Config\nR1,1k,1\nR2,1k,x\nR3,1k,DNF\nR4,1k,"DNF,lab"\n', encoding="utf-8")
-    assert [part.is_fitted for part in read_bom(path).values()] == [True, True, False, False]
-
-
 def test_a_long_bom_costs_little_more_than_to_divide_its_lines(tmp_path):
     path = tmp_path / "bom.csv"
     path.write_text("Designator,Value\n" + "".join(f"R{n},10k\n" for n in range(500)), encoding="utf-8")
@@ -320,19 +308,30 @@ def test_a_long_bom_costs_little_more_than_to_divide_its_lines(tmp_path):
     assert costs[1] < 300 * costs[0]
 
 
-NOTES = ["omit", "entfällt", "n.m.", "non montato", "空贴", "不焊接", "不贴片", "not stuffed"]
+NOTES = ("omit", "entfällt", "n.m.", "non montato", "空贴", "不焊接", "不贴片", "not stuffed")
+QUANTITIES = ("Qty", "Stk.", "Pcs", "Menge", "Count")
+NC = "R1,1k\nSW1,NC\nJ1,NC\nTP1,NC\nU1,NC7SZ04\nC1,10uF NP\nC2,1n NP0\nC3,NP0\nR2,10 nA"  # of a switch, and of nets
+LOADS = "R1,LDO no-load 1uA\nR2,No load switch\nR3,1k NO LOAD\nR4,1k (no load)"
 
 
-@pytest.mark.parametrize("note", NOTES)
-def test_a_word_of_any_language_leaves_a_part_out(note):
-    read = parse_bom(Path("b.csv"), f"Designator,Value,Note\nR1,1k,not used twice\nR9,1k,{note}\n".encode())
-    assert {name: part.is_fitted for name, part in read.items()} == {"R1": True, "R9": False}
-
-
-@pytest.mark.parametrize("column", ["Qty", "Stk.", "Pcs", "Menge", "Count"])
-def test_a_quantity_of_0_has_many_names(column):
-    read = parse_bom(Path("b.csv"), f"{column},Designator,Value\n1,R1,1k\n0,R9,1k\n".encode())
-    assert [part.is_fitted for part in read.values()] == [True, False]
+@pytest.mark.parametrize(
+    ("text", "fitted", "not_fitted"),
+    [
+        *((f"Designator,Value,Note\nR1,1k,not used twice\nR9,1k,{note}", "R1", "R9") for note in NOTES),
+        *((f"{name},Designator,Value\n1,R1,1k\n0,R9,1k", "R1", "R9") for name in QUANTITIES),
+        ('Designator,Value,Config\nR1,1k,1\nR2,1k,x\nR3,1k,DNF\nR4,1k,"DNF,lab"', "R1 R2", "R3 R4"),
+        (f"Reference,Value\n{LOADS}", "R1 R2", "R3 R4"),
+        (f"Designator,Value\n{NC}", "R1 SW1 J1 TP1 U1 C1 C2 C3 R2", ""),
+        ("Designator,Value\nR1,NA\nR2,NA\nU1,NE555", "R1 R2 U1", ""),
+        # Designators go on in the next row.
+        ("Item\tReference\tPart\n1\tR1,\tDNP\n\tR2\t", "", "R1 R2"),
+        ("Item\tReference\tPart\n1\tR1\tDNP\n\tR2\t", "R2", "R1"),
+    ],
+)
+def test_words_quantities_and_values_tell_which_parts_are_fitted(text, fitted, not_fitted):
+    read = parse_bom(Path("b.bom"), f"{text}\n".encode())
+    assert [name for name, part in read.items() if part.is_fitted] == fitted.split()
+    assert [name for name, part in read.items() if not part.is_fitted] == not_fitted.split()
 
 
 def test_legends_totals_and_names_like_dates_are_read():
@@ -437,15 +436,3 @@ def test_each_of_two_files_may_say_what_the_other_leaves_open(value, dnp, row, n
     joined = fitted()
     assert {"R1", "R2", "R3"} - {place.refdes for place in joined.placements} == {*not_fitted}
     assert any("R3" in note for note in joined.notes) == (dnp == "x" and row == "R3,1k,"), "the two disagree"
-
-
-def test_nc_is_a_value_of_a_switch_and_a_name_of_a_net():
-    bom = "Designator,Value\nR1,1k\nSW1,NC\nJ1,NC\nTP1,NC\nU1,NC7SZ04\nC1,10uF NP\nC2,1n NP0\nC3,NP0\nR2,10 nA\n"
-    assert len(parse_bom(Path("b.csv"), bom.encode())) == 9
-    assert len(parse_bom(Path("b.csv"), b"Designator,Value\nR1,NA\nR2,NA\nU1,NE555\n")) == 3
-
-
-def test_a_value_may_tell_a_load():
-    raw = b"Reference,Value\nR1,LDO no-load 1uA\nR2,No load switch\nR3,1k NO LOAD\nR4,1k (no load)\n"
-    read = parse_bom(Path("b.csv"), raw)
-    assert [part.is_fitted for part in read.values()] == [True, True, False, False]

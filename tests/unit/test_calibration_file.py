@@ -55,17 +55,12 @@ def test_a_calibration_counts_in_the_place_of_what_the_board_file_states_until_i
     assert (loaded.experts["body"].temperature, loaded.experts["seen"].ignore_under) == (1.5, {"hole": 0.4})
     scores = {name: component.root.min_scores for name, component in loaded.components.items()}
     assert scores == {"U1": {"ok": 0.9}, "U2": {"none": 0.6}, "U3": {"ok": 0.6}}, "what a step states goes first"
-    calibration_file.path_for(board).unlink()
-    assert rules.load(board).components["U1"].root.min_scores == {"ok": 0.5, "bad": 0.1}
-    assert rules.load(board).experts["body"].temperature == 1
-
-
-def test_the_digest_is_of_both_files(board):
-    calibrated, path = rules.load(board).digest, calibration_file.path_for(board)
-    path.write_text(CALIBRATION + "# another\n")
-    other = rules.load(board).digest
+    (path := calibration_file.path_for(board)).write_text(CALIBRATION + "# another\n")
+    other = rules.load(board)
     path.unlink()
-    assert len({calibrated, other, rules.load(board).digest}) == 3
+    bare = rules.load(board)
+    assert (bare.components["U1"].root.min_scores, bare.experts["body"].temperature) == ({"ok": 0.5, "bad": 0.1}, 1)
+    assert len({loaded.digest, other.digest, bare.digest}) == 3, "the digest is of both files"
 
 
 @pytest.mark.parametrize(
@@ -129,11 +124,10 @@ def test_a_calibration_that_cannot_be_read_is_refused(board, tmp_path):
 def test_a_calibration_is_not_lost_when_a_board_file_is_called_otherwise(tmp_path, board, calibration):
     (tmp_path / board).write_text(BOARD)
     (tmp_path / calibration).write_text(CALIBRATION)
+    wanted = calibration_file.path_for(tmp_path / board).name
     for read in (rules.load, calibration_file.digest_of_rules):
-        with pytest.raises(RulesError) as refused:
+        with pytest.raises(RulesError, match=f"(?s)(?=.*{calibration})(?=.*{wanted})"):
             read(tmp_path / board)
-        assert calibration in str(refused.value)
-        assert calibration_file.path_for(tmp_path / board).name in str(refused.value)
     (tmp_path / calibration).rename(calibration_file.path_for(tmp_path / board))
     assert rules.load(tmp_path / board).experts["body"].temperature == 1.5
 
@@ -161,14 +155,12 @@ def test_a_link_to_a_board_file_has_the_calibration_of_the_file(board, tmp_path)
 
 def test_a_calibration_is_no_board_and_one_that_is_cut_short_is_refused(board, tmp_path, monkeypatch):
     monkeypatch.setenv("COE_RULES", str(tmp_path))
-    with pytest.raises(RulesError, match="did you mean 'hall7'") as refused:
+    with pytest.raises(RulesError, match=r"^(?!.*hall7\.calibration).*'hall7'"):
         rules.find("hall7x")
-    assert "hall7.calibration" not in str(refused.value)
     with pytest.raises(RulesError):
         rules.load(calibration_file.path_for(board))
-    raw = calibration_file.content(board)
-    assert raw is not None
-    written = BoardCalibration(board="hall7", experts=calibration_text.entries(board, raw))
+    experts = calibration_text.entries(board, calibration_file.content(board))
+    written = BoardCalibration(board="hall7", experts=experts)
     whole = calibration_text.text(board, written)
     assert calibration_text.entries(board, whole.encode()) == written.experts
     for length in range(len(whole.rstrip())):
@@ -288,6 +280,7 @@ def test_a_detector_tells_how_far_its_label_is_from_another(scores, label, margi
 @pytest.mark.parametrize(
     ("allowed", "alike", "fit", "others"),
     [
+        ("103|10K", (), ["10K"], [""]),
         ("103", (), ["103", "10 3"], ["104", "1103"]),
         ("24C64", (), [], ["24c64"]),
         ("SN######", (), ["SN004211"], ["SN00421", "SN0O4211"]),
@@ -306,13 +299,9 @@ def test_a_detector_tells_how_far_its_label_is_from_another(scores, label, margi
     ],
 )
 def test_patterns_and_characters_that_are_alike(allowed, alike, fit, others):
-    reading = Reading(allowed=(allowed,), alike=alike)
-    assert [text for text in (*fit, *others) if reading.allows(text)] == fit
-
-
-def test_one_of_several_patterns_is_enough_and_without_any_each_text_is_allowed():
-    assert [Reading(allowed=("103", "10K")).allows(text) for text in ("10K", "")] == [True, False]
-    assert Reading().allows("anything")
+    assert Reading().allows(allowed), "without patterns each text is allowed"
+    said = Reading(allowed=tuple(allowed.split("|")), alike=alike)
+    assert [text for text in (*fit, *others) if said.allows(text)] == fit
 
 
 def reading(reads):

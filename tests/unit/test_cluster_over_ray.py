@@ -57,6 +57,9 @@ class Ray:
     def get_runtime_context(self):
         return SimpleNamespace(gcs_address="here:1")
 
+    def init(self, **options):
+        self.is_on = True
+
     def shutdown(self):
         self.is_on = False
 
@@ -117,6 +120,7 @@ def ray(monkeypatch):
         strategies = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda id, soft: SimpleNamespace(node_id=id))
         monkeypatch.setitem(sys.modules, "ray", ray)
         monkeypatch.setitem(sys.modules, "ray.util", SimpleNamespace())
+        monkeypatch.setitem(sys.modules, "ray._private", SimpleNamespace(worker=None))
         monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategies)
         return ray
 
@@ -167,10 +171,9 @@ def test_an_address_where_another_program_listens_is_said_within_seconds(ray, sa
         thread.join()
 
 
-def test_lines_of_a_process_share_a_connection_that_the_last_ends(ray, monkeypatch):
+def test_lines_of_a_process_share_a_connection_that_the_last_ends(ray):
     here = ray("a")
     here.is_on = False
-    monkeypatch.setattr(ray_session, "_connect", lambda module, address: setattr(module, "is_on", True))
     first, second = boxes_of(), boxes_of()
     (link,) = second.open()
     first.close()
@@ -185,7 +188,7 @@ def test_lines_of_a_process_share_a_connection_that_the_last_ends(ray, monkeypat
     assert link.close() is None
 
 
-def test_ray_is_left_only_when_no_thread_uses_it(ray, monkeypatch):
+def test_ray_is_left_only_when_no_thread_uses_it(ray):
     """A machine that is being opened while the line ends must not use Ray after the line has left it."""
     opening, may_open = threading.Event(), threading.Event()
 
@@ -197,7 +200,6 @@ def test_ray_is_left_only_when_no_thread_uses_it(ray, monkeypatch):
 
     here = ray("a", make=make)
     here.is_on = False
-    monkeypatch.setattr(ray_session, "_connect", lambda module, address: setattr(module, "is_on", True))
     said = []
     boxes = boxes_of(said)
     boxes.open()

@@ -62,16 +62,11 @@ def test_a_bar_of_steps_leaves_room_for_its_count_and_the_time(width, monkeypatc
 TABLE = ("line7/USB_C_Receptacle_HRO_TYPE-C-31-M-12", "efficientnet", "good, missing, cracked, tombstoned", "1.2 MB")
 
 
-def listing():
-    table = table_of("expert", "kind", "labels", "size", left=("expert", "kind", "labels"))
-    table.add_row(*TABLE)
-    return table
-
-
 @pytest.mark.parametrize("width", [24, 80])
 def test_a_table_is_never_cut_on_a_terminal(width):
-    shown = console(width)
-    shown.print(listing())
+    shown, table = console(width), table_of("expert", "kind", "labels", "size", left=("expert", "kind", "labels"))
+    table.add_row(*TABLE)
+    shown.print(table)
     told = shown.file.getvalue()
     assert "\u2026" not in told
     assert sum(map(str.isalnum, told)) == sum(map(str.isalnum, "".join(("expertkindlabelssize", *TABLE))))

@@ -160,11 +160,20 @@ def test_a_device_that_is_lost_while_it_copies_evicts_or_fills_is_reported(line)
     assert [type(line.next()), type(line.next())] == [Lost, LoadFailed]
     line.put(Evict("g", "b"))
     assert [type(line.next()), type(line.next())] == [Lost, Evicted]
-    line.gpu.errors = {"fill a": DeviceLost("it fell off the bus"), "fill c": StoreError("it is damaged")}
+    line.gpu.errors["fill a"] = DeviceLost("it fell off the bus")
     line.put(Fill("gpu", "a"))
     assert [type(line.next()), type(line.next())] == [Lost, FillFailed]
-    line.put(Fill("gpu", "c"))
-    assert event(line.next()) == (FillFailed, "c")
+
+
+def test_after_a_fill_that_failed_the_load_that_waited_for_it_reads_for_itself(line):
+    gate = line.gpu.gate("fill a")
+    line.gpu.errors["fill a"] = StoreError("it is damaged")
+    line.put(Fill("gpu", "a"))
+    assert line.gpu.waiting.get(timeout=60) == "fill a"
+    line.put(from_host("a"))
+    gate.set()
+    assert [event(line.next()) for _ in range(3)] == [(FillFailed, "a"), (Fetched, "a"), (Loaded, "a")]
+    assert [what for what in line.gpu.done if what.endswith("a")] == ["read a", "load a"]
 
 
 def test_a_fill_holds_up_the_reader_alone_and_its_expert_is_copied_without_another_read(line):

@@ -29,11 +29,6 @@ def prepared(tiny, prepared_tiny, tmp_path_factory):
     return found, own
 
 
-@pytest.fixture(autouse=True)
-def _few_graphs(monkeypatch):
-    monkeypatch.setattr(worker, "SIZES", FEW)
-
-
 def says(device, executor, expert):
     chance, size = np.random.default_rng(5), expert.input_size
     images = [ExpertInput(chance.integers(0, 255, (3, size, size), np.uint8), size, size) for _ in range(3)]
@@ -53,7 +48,8 @@ LAZY, LANE_FIRST, BATCHES_FIRST = frozenset(), frozenset({"lane"}), frozenset({"
         pytest.param("fp32", LANE_FIRST, marks=pytest.mark.slow),
     ],
 )
-def test_it_says_what_the_cpu_says(prepared, variant, eager):
+def test_it_says_what_the_cpu_says(prepared, variant, eager, monkeypatch):
+    monkeypatch.setattr(worker, "SIZES", FEW)
     exact = variant == "fp32"
     board, store = prepared
     known = {expert.kind: kinds.resolve(expert.kind) for expert in board.experts.values()}

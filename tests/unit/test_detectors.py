@@ -29,8 +29,6 @@ from experts.onnx import onnx
 
 LABELS = ("joint", "bridge", "lifted")
 PLAIN = ExpertInput(np.zeros((3, 64, 64), np.uint8), height=64, width=64)
-HEAD = "board: b\nexperts:\n  d: {kind: k, labels: [joint, bridge, lifted], input: 64, "
-TAIL = "}\ncomponents:\n  R: {inspect: d}\n"
 BY_REJECT = "reject: [bridge, lifted], then: {none: OK}"
 BY_THEN = "then: {joint: OK, bridge: NG, lifted: REVIEW, none: OK}"
 BOTH = pytest.mark.parametrize("judging", [BY_REJECT, BY_THEN], ids=["reject", "then"])
@@ -38,7 +36,8 @@ BOTH = pytest.mark.parametrize("judging", [BY_REJECT, BY_THEN], ids=["reject", "
 
 @cache
 def board(judging):
-    return rules_from(HEAD + judging + TAIL)
+    expert = f"{{kind: k, labels: [joint, bridge, lifted], input: 64, {judging}}}"
+    return rules_from(f"board: b\nexperts:\n  d: {expert}\ncomponents:\n  R: {{inspect: d}}\n")
 
 
 def see(rows, expert, most=300):
@@ -338,8 +337,7 @@ def test_a_step_may_judge_otherwise_than_its_expert_there_alone_and_a_weak_box_h
     text = BOARD.replace("{judging}", "reject: [bridge]\n    then: {none: NG}")
     rules = rules_from(text + "  S: {inspect: d, then: {bridge: OK}}\n")
     verdicts = [rules.router.next(rules.components[name].root, saw(joint=0.9, bridge=0.8)).verdict for name in "RS"]
-    assert verdicts == [Verdict.NG, Verdict.OK]
-    assert rules.experts["d"].reject == {"bridge"}
+    assert (verdicts, rules.experts["d"].reject) == ([Verdict.NG, Verdict.OK], {"bridge"})
     rules = rules_from(text + "  S: {inspect: d, then: {smudge: REVIEW}}\n")
     assert rules.experts["d"].reject == {"bridge", "smudge"}
     text = BOARD.replace("{judging}", "min_score: 0.5\n    reject: [bridge, smudge]\n    then: {none: NG}")

@@ -1,8 +1,7 @@
 """Who is in a hurry, and which boards miss; what is certain is said by the test."""
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections import namedtuple
 
 import pytest
 from hypothesis import given
@@ -39,14 +38,8 @@ def calm(due_s, *numbers):
     return [DueChange(number, math.inf, due_s) for number in numbers]
 
 
-class At(NamedTuple):
-    """At a time images come, or are answered; then these change, and these boards are told to miss."""
-
-    now: float
-    changes: Sequence[DueChange] = ()
-    come: Sequence[Request] = ()
-    gone: Sequence[int] = ()
-    late: Sequence[tuple[str, float]] = ()
+At = namedtuple("At", "now changes come gone late", defaults=[(), (), (), ()])
+"""At a time images come, or are answered; then these change, and these boards are told to miss."""
 
 
 MANY = range(1, 401)
