@@ -2,22 +2,19 @@
 
 import random
 
-import lines
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lines import board
+from lines import board, line_of
 
 from coe.board.parts_list import PlacedPart
 from coe.core import Request
 from coe.scheduler import demand
-from coe.scheduler.costs import Cost
 from coe.scheduler.demand import Demand
 from coe.scheduler.foresight import LATE_PARTS, LearnedOrder, LineForesight
 from coe.scheduler.history import HistoryWatcher, ImageView
-from coe.testing import VirtualLine, pools_of
 
-RULES = lines.board({"A": 5, "B": 3, "C": 3}, {"a": "x"})
+RULES = board({"A": 5, "B": 3, "C": 3}, {"a": "x"})
 
 
 def parts_of(components):
@@ -65,14 +62,11 @@ def test_a_parts_list_tells_the_next_places_and_a_part_that_is_left_out_is_expec
 
 
 def test_a_board_that_ends_early_is_passed_over_and_without_serials_an_early_part_begins_the_next():
-    line = Line("ABBC")
-    line.see("AB")
-    line.see("ABBC", serial="S2")
-    assert line.foresight.head == 8
-    line = Line("ABBC")
-    line.see("ABBCA-", serial="")
-    line.see("A", serial="")
-    assert line.foresight.head == 5
+    for shown, head in (([("AB", "S1"), ("ABBC", "S2")], 8), ([("ABBCA-", ""), ("A", "")], 5)):
+        line = Line("ABBC")
+        for components, serial in shown:
+            line.see(components, serial)
+        assert line.foresight.head == head
 
 
 def test_parts_may_come_in_another_order_and_what_is_not_on_the_list_says_nothing():
@@ -160,20 +154,14 @@ def test_a_learned_order_survives_parts_that_are_left_out_and_exchanged():
 
 def test_where_the_last_boards_differ_the_next_may_have_either_and_an_exception_is_forgotten():
     line = Line()
-    line.see("BBBB")
-    line.see("BCBB", serial="S2")
-    line.see("B", serial="S3")
+    for serial, components in (("S1", "BBBB"), ("S2", "BCBB"), ("S3", "B")):
+        line.see(components, serial)
     # P1 was B, then C.
     assert line.places() == {"a": None, "b": 5, "c": 5, "x": None}
-    line.see("CBB", serial="S3", at=1)
-    line.see("B", serial="S4")
-    assert line.places() == {"a": None, "b": 10, "c": 9, "x": None}
-    line.see("BBB", serial="S4", at=1)
-    line.see("B", serial="S5")
-    assert line.places()["c"] == 13
-    line.see("CBB", serial="S5", at=1)
-    line.see("B", serial="S6")
-    assert line.places() == {"a": None, "b": 18, "c": 17, "x": None}
+    for number, rest, places in ((3, "CBB", {"b": 10, "c": 9}), (4, "BBB", {"c": 13}), (5, "CBB", {"b": 18, "c": 17})):
+        line.see(rest, f"S{number}", at=1)
+        line.see("B", f"S{number + 1}")
+        assert {expert: line.places()[expert] for expert in places} == places
     line = Line()
     for serial, components in (("S1", "BBBB"), ("S2", "BCBB"), ("S3", "BBBB")):
         line.see(components, serial=serial)
@@ -243,9 +231,6 @@ def test_boards_of_a_panel_come_part_by_part_and_no_form_of_serials_costs_more()
     assert len(line.changed) < 20 * 600
 
 
-COST = Cost(per_image_s=0.5, base_s=0.5, load_s=1.0, weights_bytes=10, activation_bytes=1)
-
-
 class Diary(HistoryWatcher):
     def __init__(self):
         self.lines = []
@@ -263,7 +248,7 @@ class Diary(HistoryWatcher):
 
 
 def test_a_watcher_is_told_of_each_image_and_finding():
-    line = VirtualLine(board({"A": 5}, {"a": "x"}), {"a": COST, "x": COST}, pools_of(1, 30, 8), strategy="late-binding")
+    line = line_of(board({"A": 5}, {"a": "x"}), 30, workspace=8, strategy="late-binding")
     history, diary = line.controller.history, Diary()
     history.watch(diary)
     line.arrive(10.0, "A", serial="S1", refdes="R1")

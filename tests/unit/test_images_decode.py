@@ -2,7 +2,6 @@
 
 import io
 import os
-import stat
 import struct
 import warnings
 import zlib
@@ -244,14 +243,13 @@ def with_exif(block):
     ("entries", "turns"),
     [
         ([TURN], -1),
-        ([TURN, struct.pack(">HHII", 0x8769, 4, 1, 9000)], -1),
+        ([TURN, struct.pack(">HHII", 0x8769, 4, 1, 9000)], -1),  # more outside of the block
         ([struct.pack(">HHII", 271, 2, 20, 9000), TURN], -1),
-        ([TURN, struct.pack(">HHII", 282, 5, 2, 8)], -1),
+        ([TURN, struct.pack(">HHII", 282, 5, 2, 8)], -1),  # two resolutions
         ([struct.pack(">HHII", 274, 4, 1, 6)], -1),
-        ([struct.pack(">HHII", 274, 3, 0, 9000)], 0),
+        ([struct.pack(">HHII", 274, 3, 0, 9000)], 0),  # no number
         ([struct.pack(">HHII", 274, 3, 3, 9000)], 0),
     ],
-    ids=["alone", "more outside", "a text outside", "two resolutions", "a long number", "no number", "numbers outside"],
 )
 def test_a_turn_counts_whatever_else_the_exif_block_says(entries, turns):
     exif = b"Exif\0\0MM\0*\0\0\0\x08" + len(entries).to_bytes(2) + b"".join(entries)
@@ -306,17 +304,13 @@ def test_arrays_count_as_they_are_paths_by_content_and_decoding_is_booked_by_pix
     assert (decode(RGB[..., :1]) == RGB[..., :1]).all()
     thin = np.dstack([np.zeros((9, 9, 3), np.uint8), np.full((9, 9), 51, np.uint8)])
     assert (decode(thin, order="RGB") == 204).all()  # alpha lies over white
-    path = tmp_path / "really-a-png.jpg"
-    path.write_bytes(FILES["png"])
-    assert (decode(path) == SMOOTH).all()
-    assert (decode(str(path)) == SMOOTH).all()
-    assert (decode(bytearray(path.read_bytes())) == SMOOTH).all()
-    path = tmp_path / "a.jpg"
-    path.write_bytes(FILES["jpeg"])
-    size = len(FILES["jpeg"])
+    (path := tmp_path / "really-a-png.jpg").write_bytes(PNG)
+    for image in (path, str(path), bytearray(PNG)):
+        assert (decode(image) == SMOOTH).all()
+    (path := tmp_path / "a.jpg").write_bytes(JPEG)
     # Three bytes a pixel for the array, and Pillow's four; the file too where it is still to be read.
-    assert ImageSource.of(FILES["jpeg"], "BGR").decoding_bytes() == 7 * WIDTH * HEIGHT
-    assert ImageSource.of(path, "BGR").decoding_bytes() == size + 7 * WIDTH * HEIGHT
+    assert ImageSource.of(JPEG, "BGR").decoding_bytes() == 7 * WIDTH * HEIGHT
+    assert ImageSource.of(path, "BGR").decoding_bytes() == len(JPEG) + 7 * WIDTH * HEIGHT
     path.write_bytes(b"no picture")
     assert ImageSource.of(path, "BGR").decoding_bytes() == len(b"no picture")
     assert ImageSource.of(tmp_path / "nowhere", "BGR").decoding_bytes() == 0
@@ -346,9 +340,7 @@ def test_things_that_are_no_image(thing, says):
 
 
 def test_paths_that_cannot_be_read(tmp_path):
-    pipe = tmp_path / "pipe.png"
-    os.mkfifo(pipe)
-    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    os.mkfifo(pipe := tmp_path / "pipe.png")
     for path, says in [
         (tmp_path / "gone.png", "No such file"),
         (tmp_path, "not a file"),
@@ -365,10 +357,10 @@ def test_paths_that_cannot_be_read(tmp_path):
 
 
 def test_threads_do_not_disturb_each_other():
-    names = sorted(FILES) * 4
+    files = [*FILES.values()] * 4
     with ThreadPoolExecutor(8) as pool:
-        for name, pixels in zip(names, pool.map(lambda name: decode(FILES[name]), names), strict=True):
-            assert (pixels == decode(FILES[name])).all()
+        for file, pixels in zip(files, pool.map(decode, files), strict=True):
+            assert (pixels == decode(file)).all()
 
 
 def tiff(order, photometric, bits, samples, rows, further=b""):
@@ -382,13 +374,12 @@ def tiff(order, photometric, bits, samples, rows, further=b""):
 GREY16 = np.arange(16 * 12, dtype=np.uint16).reshape(12, 16) * 300
 
 
-@pytest.mark.parametrize("big", [False, True])
-def test_a_tiff_that_begins_with_a_smaller_page_is_refused(big):
+def test_a_tiff_that_begins_with_a_smaller_page_is_refused():
     thumbnail, whole = Image.fromarray(SMOOTH).resize((20, 16)), Image.fromarray(SMOOTH)
-    options = {"save_all": True, "big_tiff": big}
-    with pytest.raises(UnsupportedImage, match="smaller than the next"):
-        decode(saved(thumbnail, "TIFF", append_images=[whole], **options))
-    assert (decode(saved(whole, "TIFF", append_images=[thumbnail], **options)) == SMOOTH).all()
+    for options in ({"save_all": True, "big_tiff": big} for big in (False, True)):
+        with pytest.raises(UnsupportedImage, match="smaller than the next"):
+            decode(saved(thumbnail, "TIFF", append_images=[whole], **options))
+        assert (decode(saved(whole, "TIFF", append_images=[thumbnail], **options)) == SMOOTH).all()
 
 
 @pytest.mark.parametrize(
@@ -404,24 +395,13 @@ def test_what_is_written_wrongly_beside_the_pixels_costs_no_picture(tag, kind, c
     assert (pixels[..., 0] == (grey[::-1, ::-1] if tag == 274 else grey)).all()
 
 
-@pytest.mark.parametrize(
-    "layout",
-    [
-        lambda pixels: pixels,
-        lambda pixels: pixels[::-1, ::-1],
-        lambda pixels: pixels[:, ::2],
-        np.asfortranarray,
-        lambda pixels: np.broadcast_to(pixels[:, :1], pixels.shape),
-        lambda pixels: pixels.copy().view(np.recarray),
-    ],
-    ids=["plain", "turned", "every second column", "columns first", "one column", "a subclass"],
-)
 @pytest.mark.parametrize("order", ["BGR", "RGB"])
-def test_the_colours_of_an_array_in_any_layout_are_put_in_order(layout, order):
-    array = layout(RGB)
-    pixels = decode(array, order=order)
-    assert (pixels == np.asarray(array)[..., :: -1 if order == "BGR" else 1]).all()
-    assert (type(pixels), pixels.flags.c_contiguous) == (np.ndarray, True)
+def test_the_colours_of_an_array_in_any_layout_are_put_in_order(order):
+    one_column, subclass = np.broadcast_to(RGB[:, :1], RGB.shape), RGB.copy().view(np.recarray)
+    for array in (RGB, RGB[::-1, ::-1], RGB[:, ::2], np.asfortranarray(RGB), one_column, subclass):
+        pixels = decode(array, order=order)
+        assert (pixels == np.asarray(array)[..., :: -1 if order == "BGR" else 1]).all()
+        assert (type(pixels), pixels.flags.c_contiguous) == (np.ndarray, True)
 
 
 @pytest.mark.parametrize("form", ["BMP", "TIFF"])
@@ -436,13 +416,12 @@ def test_a_file_that_was_reserved_and_not_written_to_its_end_is_refused(form, mo
         decode(data[:there] + bytes(len(data) - there))
 
 
-@pytest.mark.parametrize("form", ["BMP", "TIFF"])
-def test_zeros_behind_the_pixels_say_nothing_of_them(form):
+def test_zeros_behind_the_pixels_say_nothing_of_them():
     """They fill a block of the disk, or are another page."""
-    pages = {"save_all": True, "append_images": [Image.new("RGB", (WIDTH, HEIGHT))]} if form == "TIFF" else {}
-    whole = saved(Image.fromarray(RGB), form, **pages)
-    assert (decode(whole) == RGB).all()
-    assert (decode(whole + bytes(4096)) == RGB).all()
+    another = {"save_all": True, "append_images": [Image.new("RGB", (WIDTH, HEIGHT))]}
+    for whole in (saved(Image.fromarray(RGB), "BMP"), saved(Image.fromarray(RGB), "TIFF", **another)):
+        assert (decode(whole) == RGB).all()
+        assert (decode(whole + bytes(4096)) == RGB).all()
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -452,23 +431,23 @@ def test_the_header_says_what_is_decoded_and_cut_short_nothing_else(name):
         assert pixels_in(io.BytesIO(FILES[name][:end])) in (None, 0, WIDTH * HEIGHT)
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff\xd8\xff", b"BM", b"II*\0" + b"\xff" * 40, b"GIF89a", bytes(1000)])
-def test_what_has_no_header_tells_nothing_and_a_lie_is_found(data, monkeypatch):
-    assert pixels_in(io.BytesIO(data)) is None
+def test_what_has_no_header_tells_nothing_and_a_lie_is_found(monkeypatch):
+    for data in (b"", b"\xff\xd8\xff", b"BM", b"II*\0" + b"\xff" * 40, b"GIF89a", bytes(1000)):
+        assert pixels_in(io.BytesIO(data)) is None
     monkeypatch.setattr(decoding, "pixels_in", lambda file: WIDTH * HEIGHT - 1)
     with pytest.raises(ImageError, match="is damaged"):
         decode(FILES["png"])
 
 
 def test_a_jpeg_of_two_headers_counts_as_its_larger_one_when_memory_is_reserved_and_when_it_is_decoded():
-    at = FILES["jpeg"].index(b"\xff\xc0")
-    frame = bytearray(FILES["jpeg"][at : FILES["jpeg"].index(b"\xff\xc4")])
+    at = JPEG.index(b"\xff\xc0")
+    frame = bytearray(JPEG[at : JPEG.index(b"\xff\xc4")])
     frame[5:9] = struct.pack(">HH", 2 * HEIGHT, 3 * WIDTH)
-    two = FILES["jpeg"][:at] + bytes(frame) + FILES["jpeg"][at:]
+    two = JPEG[:at] + bytes(frame) + JPEG[at:]
     assert plain(two).pixels == pixels_in(io.BytesIO(two)) == 6 * WIDTH * HEIGHT
 
 
-@pytest.mark.parametrize("mode", ["I", "F"])
-def test_a_pillow_image_of_wide_numbers_is_not_to_be_cut_off_at_255(mode):
-    with pytest.raises(TypeError, match="with bits="):
-        ImageSource.of(Image.fromarray(GREY16.astype(np.int32)).convert(mode))
+def test_a_pillow_image_of_wide_numbers_is_not_to_be_cut_off_at_255():
+    for mode in "IF":
+        with pytest.raises(TypeError, match="bits="):
+            ImageSource.of(Image.fromarray(GREY16.astype(np.int32)).convert(mode))

@@ -30,16 +30,8 @@ def test_what_a_user_wrote_becomes_numbers():
 @pytest.mark.parametrize(
     "given",
     [
-        {"memory": "lots"},
-        {"executors": "cpu=0"},
-        {"threads": 0},
-        {"profile": 3},
-        {"inbox": 0},
-        {"on_full": "drop"},
-        {"precision": "hlaf"},
-        {"strategy": "lime"},
-        {"cluster": ""},
-        {"experiment": {}},
+        *({"memory": "lots"}, {"executors": "cpu=0"}, {"threads": 0}, {"profile": 3}, {"inbox": 0}),
+        *({"on_full": "drop"}, {"precision": "hlaf"}, {"strategy": "lime"}, {"cluster": ""}, {"experiment": {}}),
         {"strategy": "samba", "max_wait_s": 5.0},
         {"cluster": "auto", "experiment": Experiment(keep_trace=True)},
     ],
@@ -74,10 +66,10 @@ def test_an_option_of_the_model_is_at_each_of_its_doors():
     assert LineSettings(threads="7").options("b").threads == 7
 
 
-@pytest.mark.parametrize(("usable", "workers"), [(1, 2), (2, 2), (4, 2), (5, 3), (16, 14)])
-def test_pictures_are_decoded_by_all_cores_but_two(monkeypatch, usable, workers):
-    monkeypatch.setattr(line_devices, "usable_cores", lambda: usable)
-    assert line_devices.decoding(1 << 30).threads == workers
+def test_pictures_are_decoded_by_all_cores_but_two(monkeypatch):
+    for usable, workers in ((1, 2), (2, 2), (4, 2), (5, 3), (16, 14)):
+        monkeypatch.setattr(line_devices, "usable_cores", lambda usable=usable: usable)
+        assert line_devices.decoding(1 << 30).threads == workers
 
 
 def test_a_line_opens_with_the_cores_that_are_free(monkeypatch, tiny):
