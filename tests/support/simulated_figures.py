@@ -120,11 +120,11 @@ def _speeds(rows):
 
 
 def _warm(rows):
-    return {"an image every 4 ms, 0.5 % of findings in doubt, host memory full at the start": _speeds(rows)}
+    return {"an image every 4 ms, 0.5 % second looks, host memory full at the start": _speeds(rows)}
 
 
 def _cold(rows):
-    return {"the same, 2 % in doubt, host memory empty at the start": _speeds(rows)}
+    return {"the same, 2 % second looks, host memory empty at the start": _speeds(rows)}
 
 
 def _boxes(rows):
@@ -134,7 +134,7 @@ def _boxes(rows):
 
 def _ahead(rows):
     waits = [_values(rows, "p99_s", order=order)[0] for order in ("boards none", "boards", "boards parts")]
-    words = "board A, p99 latency: no foresight; order of parts learned; parts list"
+    words = "board A, p99 latency: order of parts unknown; learned; from a parts list"
     return {words: f"{'; '.join(f'{wait_s:.2f}' for wait_s in waits)} s"}
 
 
@@ -166,7 +166,8 @@ def _paper(rows):
 def _others(rows):
     names = ("hobbit", "duoserve", "expertflow", "emoe", "late-binding")
     ratios = (f"{mean(_ratios(rows, 'images_per_s', name, 'coserve')):.2f}" for name in names)
-    return {f"images/s, {', '.join(f'`{name}`' for name in names)} / `coserve`": ", ".join(ratios)}
+    each = "; ".join(f"`{name}`" for name in names)
+    return {f"images/s / those of `coserve`, tasks A1 and B1: {each}": "; ".join(ratios)}
 
 
 def _bound(rows):
@@ -174,7 +175,7 @@ def _bound(rows):
         ", ".join(f"{mean(_over_bound(rows, figure, device=device)):.3f}" for figure in ("switches", "makespan_s"))
         for device in (NUMA, UMA)
     )
-    return {"six other seeds, switches / bound, makespan / bound: NUMA; UMA": "; ".join(boxes)}
+    return {"`late-binding`, six other seeds, switches and total time / least possible: NUMA; UMA": "; ".join(boxes)}
 
 
 MEASURES = {

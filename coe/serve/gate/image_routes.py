@@ -75,7 +75,7 @@ class _Shot:
 
 @router.picture("/api/v1/calls/{id:int}/picture")
 def call_picture(visit: Visit, connection: Connection) -> _Pixels:
-    """Get the part. Of a whole board: its crop as the experts saw it, with its surroundings."""
+    """Get the part's picture. Of a whole board: its crop as the experts saw it, with its surroundings."""
     shot = _shot(connection, call_named(visit, connection))
     return lambda: _pixels(visit.gate, shot)
 
