@@ -337,7 +337,7 @@ def end_at_exit(line: LineEngine[Any, Any]) -> None:
 
 
 @atexit.register
-def _end_all() -> None:
+def end_open_lines() -> None:
     """Wait for running batches, but not for ever."""
     lines, until_s = list(_OPEN), time.monotonic() + LONGEST_END_S
     for line in lines:

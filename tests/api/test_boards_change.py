@@ -174,7 +174,7 @@ def test_a_board_that_a_line_has_no_memory_for_is_refused(folder):
     (folder / "large.yaml").write_text(large.replace("board: other", "board: large"), encoding="utf-8")
     put(folder / "store", folder / "large.yaml", "body-a", seed=1)
     with Inspector(folder / "tiny.yaml", store=folder / "store", memory="16MB", executors="cpu=2") as line:
-        with pytest.raises(BoardsClash, match="the memory of this line does not hold expert"):
+        with pytest.raises(BoardsClash, match="large/body-a"):
             line.set_boards(folder / "large.yaml")
         assert line.boards == ("tiny",)
 

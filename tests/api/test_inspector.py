@@ -68,7 +68,7 @@ def test_a_budget_for_one_expert_makes_switches_and_is_never_passed_and_a_smalle
     assert seen.switches + seen.initial_loads >= len(line.rules.experts)
     assert seen.switches >= 1
     assert 5e6 < seen.peak_reserved_bytes <= 12e6
-    with pytest.raises(ConfigError, match=r"does not hold expert 'body-[abc]' .* give at least \d+"):
+    with pytest.raises(ConfigError, match=r"'body-[abc]' .* at least \d+"):
         Inspector(board, store=store, memory="3MB")
 
 

@@ -76,7 +76,7 @@ def test_a_line_that_is_open_at_exit_closes_its_devices(tiny, closed, monkeypatc
     monkeypatch.setattr(line_engine, "_OPEN", weakref.WeakSet())
     line = Inspector(tiny[0], store=tiny[1], profile=None)
     threads, futures = line._engine.line_threads.threads, [line.submit(PICTURE, "A") for _ in range(4)]
-    line_engine._end_all()
+    line_engine.end_open_lines()
     ended(threads)
     assert closed == [set()]
     assert all(future.done() for future in futures)

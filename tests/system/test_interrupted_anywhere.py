@@ -261,7 +261,7 @@ def test_a_line_that_got_too_few_threads_does_not_disturb_the_end(tiny, monkeypa
         with pytest.raises(RuntimeError, match="new thread") as failed:
             quick(tiny)
     assert len(line_engine._OPEN) == 1
-    line_engine._end_all()
+    line_engine.end_open_lines()
     del failed
     gc.collect()
 

@@ -171,7 +171,7 @@ def test_whatever_ends_a_command_ends_in_a_line_and_a_status_that_says_one_thing
     )
 
 
-def test_a_user_without_a_home_has_no_profile_and_that_is_no_error(monkeypatch):
+def test_a_user_without_a_home_or_with_one_that_may_not_be_looked_into_has_no_profile(monkeypatch):
     monkeypatch.delenv("COE_PROFILE")
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
 
@@ -182,9 +182,6 @@ def test_a_user_without_a_home_has_no_profile_and_that_is_no_error(monkeypatch):
     with pytest.raises(ConfigError, match=r"no home folder .*\$COE_PROFILE"):
         profile.place()
     assert settings._find(settings.AUTO, lambda sentence: None) is None
-
-
-def test_a_home_that_may_not_be_looked_into_is_as_none(monkeypatch):
     monkeypatch.setenv("COE_PROFILE", "/somewhere/profile.json")
 
     def refuse(path, **options):

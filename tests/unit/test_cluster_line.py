@@ -327,6 +327,6 @@ def test_a_line_that_got_too_few_threads_closes_its_boxes_and_does_not_disturb_t
             scene.open(scene.boxes(1))
     assert len(asked) == started + 1
     assert any(isinstance(one, ClusterEngine) for one in line_engine._OPEN)
-    line_engine._end_all()
+    line_engine.end_open_lines()
     del failed
     gc.collect()

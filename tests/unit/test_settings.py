@@ -358,7 +358,7 @@ def test_pools_leave_other_experts_the_workspace_that_these_need():
     assert [pool.workspace_bytes // MIB for pool in (*made.pools, *wider.pools)] == [4, 4, 40, 40]
     assert [pool.capacity_bytes for pool in wider.pools] == [pool.capacity_bytes for pool in made.pools]
     assert with_workspaces(wider, ["a"], costs) == made
-    with pytest.raises(ConfigError, match=r"does not hold expert 'c' .* in its pool 'cpu0' of 100\.0 MiB; open a line"):
+    with pytest.raises(ConfigError, match=r"'c' .*'cpu0' of 100\.0 MiB"):
         with_workspaces(made, ["a", "c"], table(a=cost(10), c=cost(99, activation=5)))
 
 
@@ -412,5 +412,5 @@ def test_each_memory_is_divided_among_its_own_executors_and_without_two_there_ar
 def test_what_is_held_for_good_is_counted_by_device_and_a_gpu_that_is_too_small_is_said():
     known = memories({"cuda": GPU, "cpu": CPU}, list(EXPERTS.values()), {"cuda": 2, "cpu": 1})
     assert {id: memory.fixed_bytes for id, memory in known.items()} == {"cuda": 10 * MIB, "cpu": MIB}
-    with pytest.raises(ConfigError, match=r"12.0 MiB for 1 executor.* does not hold expert 'a'"):
+    with pytest.raises(ConfigError, match=r"12\.0 MiB .*'a'"):
         plan_of({"cuda": 1}, {"cuda": Box(12 * MIB, each=5 * MIB)})
