@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from coe.helpers.allowed_text import Reading
+from coe.helpers.arithmetic import finite
 from coe.helpers.preprocessing import Outputs, Preprocessing
 
 
@@ -38,23 +39,6 @@ _SEVERITIES = {verdict: severity for severity, verdict in enumerate(Verdict)}
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """Return the most severe verdict; OK if there is none."""
     return max(verdicts, key=_SEVERITIES.__getitem__, default=Verdict.OK)
-
-
-def added(numbers: Iterable[float]) -> float:
-    """Return the sum of numbers, rounded once; inf if it is too large for a float.
-
-    The built-in `sum` rounds differently from Python 3.12 on. A different rounding can break a tie differently, and the
-    run then takes another course.
-    """
-    try:
-        return math.fsum(numbers)
-    except OverflowError:
-        return math.inf
-
-
-def finite(value: float | None, digits: int) -> float | None:
-    """Round a number for JSON, which has neither NaN nor infinity: they become None."""
-    return round(float(value), digits) if value is not None and math.isfinite(value) else None
 
 
 FULL = "fp32"

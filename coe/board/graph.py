@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from coe import config
 from coe.board.steps import Component, Escalation, Step
-from coe.core import Expert, Verdict, added, again_id
+from coe.core import Expert, Verdict, again_id
+from coe.helpers.arithmetic import added
 
 if TYPE_CHECKING:
     import networkx as nx

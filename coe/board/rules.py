@@ -21,9 +21,10 @@ from coe.board.board_spec import BoardSpec, ComponentSpec, ExpertSpec, StepSpec,
 from coe.board.graph import ExpertCircle, ExpertGraph, circle_through
 from coe.board.router import Router
 from coe.board.steps import DECIDING, GIVEN, Component, Outcome, Step
-from coe.core import NOTHING, Expert, Shown, Verdict, added
+from coe.core import NOTHING, Expert, Shown, Verdict
 from coe.errors import RulesError, did_you_mean, join_errors, list_few
 from coe.helpers import strict_yaml
+from coe.helpers.arithmetic import added
 from coe.helpers.spelling import composed
 from coe.helpers.strict_model import no_value, of_yaml
 from coe.helpers.strict_yaml import KeyPath, YamlDocument

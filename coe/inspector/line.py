@@ -13,9 +13,10 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from coe.board.rules import Rules
 from coe.core import Failure, FailureKind, Request, Result, rule_of
@@ -25,7 +26,7 @@ from coe.inspector import line_references, weights_used
 from coe.inspector.asked_boards import Boards, Parts, asked_boards
 from coe.inspector.line_boards import LineBoard, LineBoards
 from coe.inspector.line_options import LineOptions
-from coe.inspector.opening import assemble, enrol_boards, prepare_change
+from coe.inspector.opening import Assembly, assemble_read, enrol_boards, prepare_change, read_boards
 from coe.inspector.precision import LineCosts
 from coe.inspector.settings import waiting_bytes
 from coe.pictures.array_images import Order
@@ -65,7 +66,7 @@ class Line:
     """
 
     def __init__(self, options: LineOptions) -> None:
-        assembly = assemble(options)
+        assembly = _assemble(options)
         self._assembly, self._changing = assembly, threading.Lock()
         self.store, self.kinds = options.store, assembly.kinds
         self.memory_bytes, self.budget_bytes = assembly.settings.memory_bytes, assembly.budget_bytes
@@ -454,6 +455,14 @@ class Line:
         if error is not None:
             self.stop()
         self.close()
+
+
+def _assemble(options: LineOptions) -> Assembly:
+    """Read the boards, and open boxes or make devices; raises ConfigError, RulesError or StoreError."""
+    if options.cluster is None:
+        return assemble_read(options, read_boards(options, options.boards))
+    # By name: several boxes are an annex, which a line on one machine never imports.
+    return cast(Assembly, import_module("coe.cluster.cluster_line").assemble(options))
 
 
 def _taken_over(picture: Picture, id: int, now: float, board: LineBoard) -> TakenPicture:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
-from typing import Any, cast
+from typing import Any
 
 from coe.board import parts_list, rules
 from coe.board.graph import follows
@@ -141,19 +140,11 @@ def kinds_of(options: LineOptions, board: Rules) -> dict[str, RunnableKind]:
     return {name: runnable_kinds.resolve(name, options.allow_kinds) for name in names}
 
 
-def assemble(options: LineOptions) -> Assembly:
-    """Read the boards and their experts, make the devices, measure unknown costs, and divide the memory.
-
-    Raises ConfigError, RulesError or StoreError for options that cannot work.
-    """
-    if options.cluster is None:
-        return assemble_read(options, read_boards(options, options.boards))
-    # By name: several boxes are an annex, which a line on one machine never imports.
-    return cast(Assembly, import_module("coe.cluster.cluster_line").assemble(options))
-
-
 def assemble_read(options: LineOptions, read: Sequence[LineBoard]) -> Assembly:
-    """Do as `assemble` does with boards that are read already; raises ConfigError or StoreError."""
+    """Make the devices for boards that were read, measure unknown costs, and divide the memory.
+
+    Raises ConfigError or StoreError for options that cannot work.
+    """
     register = Register(options.precision)
     boards = tuple(register.enrol(board, alone=len(read) == 1) for board in read)
     joined = union([board.member for board in boards])

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from coe.board.completeness import is_absent, place_of
-from coe.core import FULL, FailureKind, Request, Result, Verdict, finite, second_looks
+from coe.core import FULL, FailureKind, Request, Result, Verdict, second_looks
+from coe.helpers.arithmetic import finite
 from coe.pictures.photographs import Photograph, natural
 from coe.scheduler.demand import Drift
 

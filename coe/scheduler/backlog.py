@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from sortedcontainers import SortedDict
 
-from coe.core import Stage, added
+from coe.core import Stage
+from coe.helpers.arithmetic import added
 
 
 class Place(NamedTuple):

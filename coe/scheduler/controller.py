@@ -15,7 +15,8 @@ from coe.board.graph import ExpertGraph
 from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
 from coe.config import counted
-from coe.core import Batch, Failure, FailureKind, Finding, Stage, added
+from coe.core import Batch, Failure, FailureKind, Finding, Stage
+from coe.helpers.arithmetic import added
 from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog
 from coe.scheduler.cases import Advance, Cases

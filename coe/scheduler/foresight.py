@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from coe import config
 from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
-from coe.core import added, rule_of
+from coe.core import rule_of
+from coe.helpers.arithmetic import added
 from coe.scheduler.history import HistoryWatcher, ImageView
 
 _WEIGHT = 0.5

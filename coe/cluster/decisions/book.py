@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from coe.core import added
+from coe.helpers.arithmetic import added
 
 Floats = npt.NDArray[np.float64]
 

@@ -47,8 +47,8 @@ from coe.board.steps import Component
 from coe.cluster.decisions.expert_placement import DEFAULT_TRAFFIC, BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
 from coe.cluster.decisions.placement_solver import PlacementSolver
 from coe.cluster.decisions.routing import stage_prices
-from coe.core import added
 from coe.errors import ConfigError
+from coe.helpers.arithmetic import added
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
 

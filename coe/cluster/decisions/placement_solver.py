@@ -12,7 +12,7 @@ import numpy.typing as npt
 from coe.cluster.decisions.affinity_groups import Flow, affinity_groups
 from coe.cluster.decisions.book import WHOLE, Book, Burden, Floats, joint
 from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
-from coe.core import added
+from coe.helpers.arithmetic import added
 
 GROUP_SHARE = 1 / 8
 """The largest part of a box that a group may take: larger groups could not be balanced."""

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from coe.cluster.decisions.expert_placement import ExpertPlacement
-from coe.core import added
+from coe.helpers.arithmetic import added
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import Plan
 

@@ -9,7 +9,8 @@ from coe.board.graph import ExpertGraph
 from coe.board.router import Router
 from coe.board.steps import Component, Consequence, Step
 from coe.cluster.decisions.expert_placement import ExpertPlacement
-from coe.core import Finding, Request, Verdict, added
+from coe.core import Finding, Request, Verdict
+from coe.helpers.arithmetic import added
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,9 @@ from coe.board.graph import ExpertGraph, first_experts, usage
 from coe.board.parts_list import PlacedPart
 from coe.board.router import Router
 from coe.board.rules import Rules
-from coe.core import Finding, Request, added
+from coe.core import Finding, Request
 from coe.errors import ConfigError, did_you_mean
+from coe.helpers.arithmetic import added
 from coe.sim.agenda import Arrival
 
 

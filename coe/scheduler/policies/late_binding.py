@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from itertools import islice
 
 from coe import config
-from coe.core import added
+from coe.helpers.arithmetic import added
 from coe.scheduler import policies
 from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.costs import Cost
