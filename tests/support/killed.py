@@ -35,7 +35,6 @@ PRELOADED = [
     # A line imports them when it opens, which takes seconds.
     "experts.resnet",
     "experts.yolov5",
-    "networkx",
     "torch._dynamo",
 ]
 GATE_POINTS = (
