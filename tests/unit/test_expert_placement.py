@@ -202,9 +202,8 @@ def test_a_box_is_told_of_its_experts_alone_and_bad_input_is_refused():
         seen = placement.seen_by(box)
         assert set(seen.boxes) == set(placement.on(box)) == set(seen.on(box))
         assert all(seen.boxes[name] == placement.boxes[name] for name in seen.boxes)
-    with pytest.raises(ConfigError, match="name at least one"):
-        place_experts([need("a")], [])
-    with pytest.raises(ConfigError, match="have the same name"):
-        place_experts([need("a"), need("a")], boxes_of(10))
-    with pytest.raises(ConfigError, match="cannot be placed with -1"):
+    for experts, boxes in (([need("a")], []), ([need("a"), need("a")], boxes_of(10))):
+        with pytest.raises(ConfigError):
+            place_experts(experts, boxes)
+    with pytest.raises(ConfigError, match="-1"):
         need("a", load_s=-1)

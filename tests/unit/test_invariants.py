@@ -11,22 +11,8 @@ from lines import ENGINE, board, line_of
 from thorough import THOROUGH
 
 from coe.core import Failure, FailureKind, Finding, Request
-from coe.scheduler.controller import Controller
-from coe.scheduler.events import (
-    Arrived,
-    EventBatch,
-    Evict,
-    Evicted,
-    Finished,
-    GiveUp,
-    Load,
-    Loaded,
-    Rejected,
-    Reply,
-    Run,
-    Why,
-    single_steps,
-)
+from coe.scheduler import events
+from coe.scheduler.events import Arrived, EventBatch, Evict, Evicted, Finished, Load, Loaded, Reply, Run, Why
 
 FLOOD = 100
 TIMES = st.sampled_from([0.0, 0.75, 3.0, 10.5])
@@ -153,9 +139,7 @@ BOARD = board({"A": 5, "B": 3, "C": 1}, {"a": "d", "b": "d"})
 
 
 def line(strategy):
-    controller = line_of(BOARD, 34, strategy=strategy).controller
-    assert isinstance(controller, Controller)
-    return controller
+    return line_of(BOARD, 34, strategy=strategy).controller
 
 
 def answers_together(command):
@@ -170,8 +154,8 @@ def answers_together(command):
     return None
 
 
-def run(controller, events, chance, most):
-    pending, replies, now = list(events), [], 0.0
+def run(controller, came, chance, most):
+    pending, replies, now = list(came), [], 0.0
     commands = controller.start(now)
     while True:
         pending += [event for command in commands if (event := answers_together(command)) is not None]
@@ -179,8 +163,8 @@ def run(controller, events, chance, most):
         if not pending:
             break
         number, now = min(chance.randint(1, most), len(pending)), now + 0.1
-        came, pending = pending[:number], pending[number:]
-        commands = controller.handle(came[0] if number == 1 else EventBatch(tuple(came)), now)
+        here, pending = pending[:number], pending[number:]
+        commands = controller.handle(here[0] if number == 1 else EventBatch(tuple(here)), now)
         controller.check()
     controller.check(idle=True)
     return replies
@@ -190,13 +174,13 @@ def run(controller, events, chance, most):
 def test_images_that_come_together_run_together(strategy):
     arrived = tuple(Arrived(Request(number, "A")) for number in range(3))
     sizes = []
-    for events in (arrived, (EventBatch(arrived),)):
+    for came in (arrived, (EventBatch(arrived),)):
         controller = line(strategy)
         pending = controller.start(0.0)
         while pending:
             load = pending.pop(0)
             pending += controller.handle(Loaded(load.pool, load.expert), 0.0)
-        commands = [command for event in events for command in controller.handle(event, 1.0)]
+        commands = [command for event in came for command in controller.handle(event, 1.0)]
         sizes.append([len(command.batch) for command in commands if isinstance(command, Run)])
     assert sizes == [[1], [3]]
 
@@ -204,23 +188,23 @@ def test_images_that_come_together_run_together(strategy):
 @given(st.sampled_from(ENGINE), st.text("ABCX", max_size=20), st.integers(0, 99), st.integers(1, 9))
 def test_every_image_gets_the_same_one_reply_however_events_come(strategy, components, seed, most):
     refused = Failure(FailureKind.IMAGE, "no picture")
-    events = [
-        Rejected(Request(number, name), refused) if name == "X" else Arrived(Request(number, name))
+    came = [
+        events.Rejected(Request(number, name), refused) if name == "X" else Arrived(Request(number, name))
         for number, name in enumerate(components)
     ]
-    replies = run(line(strategy), events, random.Random(seed), most)
+    replies = run(line(strategy), came, random.Random(seed), most)
     said = {result.request.id: (result.verdict, result.failure, len(result.findings)) for result in replies}
     assert len(replies) == len(said) == len(components)
-    alone = run(line(strategy), events, random.Random(seed), 1)
+    alone = run(line(strategy), came, random.Random(seed), 1)
     assert said == {result.request.id: (result.verdict, result.failure, len(result.findings)) for result in alone}
 
 
 def test_whoever_watches_sees_each_event_and_all_commands_with_the_last():
     first, second = Loaded("cpu0", "a"), Evicted("cpu0", "b")
     commands = [Load("cpu0", "b", why=None)]
-    assert list(single_steps(EventBatch((first, second)), commands)) == [(first, []), (second, commands)]
-    assert list(single_steps(first, commands)) == [(first, commands)]
-    assert list(single_steps(None, commands)) == [(None, commands)]
+    assert list(events.single_steps(EventBatch((first, second)), commands)) == [(first, []), (second, commands)]
+    for event in (first, None):
+        assert list(events.single_steps(event, commands)) == [(event, commands)]
 
 
 def test_findings_that_came_with_an_event_at_which_a_policy_fails_still_decide():
@@ -234,4 +218,4 @@ def test_findings_that_came_with_an_event_at_which_a_policy_fails_still_decide()
     unknown = Loaded("cpu0", "martian")  # whatever raises while an event is taken in
     *replies, last = controller.handle(EventBatch((unknown, *map(answers_together, runs))), 2.0)  # type: ignore[arg-type]
     assert [reply.result.verdict for reply in replies if isinstance(reply, Reply)] == ["OK", "OK"]
-    assert isinstance(last, GiveUp)
+    assert isinstance(last, events.GiveUp)

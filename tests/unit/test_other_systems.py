@@ -185,19 +185,13 @@ ONE = Configuration({"cuda": 2}, {"cuda": 0.75})
 TWO = Configuration({"cuda": 2, "cuda:1": 2}, {"cuda": 0.75, "cuda:1": 0.75})
 
 
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory):
+@pytest.mark.parametrize("name", ["late-binding", "coserve"])
+def test_a_second_gpu_brings_its_memory_and_its_speed(tmp_path, name):
     box = yaml.safe_load((FOLDER / "numa-rtx3080ti.yaml").read_text(encoding="utf-8"))
     box["memories"]["device 1"] = box["memories"]["device"]
     box["devices"]["cuda:1"] = {**box["devices"]["cuda"], "memory": "device 1"}
-    path = tmp_path_factory.mktemp("box") / "two.yaml"
-    path.write_text(yaml.safe_dump(box), encoding="utf-8")
-    return SimulatedMachine(str(path))
-
-
-@pytest.mark.parametrize("name", ["late-binding", "coserve"])
-def test_a_second_gpu_brings_its_memory_and_its_speed(machine, name):
-    day = task("A1", requests=300)
+    (path := tmp_path / "two.yaml").write_text(yaml.safe_dump(box), encoding="utf-8")
+    machine, day = SimulatedMachine(str(path)), task("A1", requests=300)
     one, two = (simulated_run(machine, day, contender(name), configuration=asked) for asked in (ONE, TWO))
     assert (two.images, two.errors) == (300, 0)
     assert two.switches < one.switches
@@ -230,9 +224,6 @@ def test_switches_are_known_and_late_binding_has_fewer(seed, known):
     assert tuple(switches(name, seed) for name in ENGINE) == known
 
 
-# How often the engine's strategies switch on the paper's tasks, seed 0
-
-
 GOLDEN_SIMULATED = {
     ("numa-rtx3080ti", "A1", "iid", 300): (66, 49),
     ("uma-m2", "A1", "iid", 300): (85, 66),
@@ -244,7 +235,7 @@ GOLDEN_SIMULATED = {
     ("uma-m2", "A1", "iid", 2500): (303, 241),
     ("uma-m2", "B2", "iid", 3500): (319, 265),
 }
-"""By box, task, order, and number of images, in the order of `ENGINE`: first the beginning of a task."""
+"""Switches by box, task, order, and number of images, in the order of `ENGINE`: first the beginning of a task."""
 
 
 def check(row, requests):

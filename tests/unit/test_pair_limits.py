@@ -50,15 +50,20 @@ def parts(reference, largest, misfit=0.01):
     return [GoodPart(reference, f"{number}", reference, value, misfit) for number, value in enumerate(largest)]
 
 
-def chip(seed):
-    """Return a small part whose surroundings differ from picture to picture, (60, 90, 3)."""
-    chance = np.random.default_rng(seed)
+def plain_chip(seed):
+    """Return a part that looks the same turned by 180 degrees, in a window that is as symmetrical, (60, 90, 3)."""
     picture = np.full((60, 90, 3), 50, np.uint8)
     picture[20:40, 25:65] = (120, 90, 60)
     picture[20:40, 20:30] = picture[20:40, 60:70] = 200
-    left, top = int(chance.integers(3, 75)), int(chance.choice([4, 48]))
-    picture[top : top + 8, left : left + 12] = 190
     return noisy(picture, seed)
+
+
+def chip(seed):
+    """Return such a part whose surroundings differ from picture to picture."""
+    chance, picture = np.random.default_rng(seed), plain_chip(seed)
+    left, top = int(chance.integers(3, 75)), int(chance.choice([4, 48]))
+    picture[top : top + 8, left : left + 12] = noisy(np.full((8, 12, 3), 190, np.uint8), seed)
+    return picture
 
 
 def circuit(seed, turned=False):
@@ -123,14 +128,6 @@ def test_the_exam_has_a_row_for_each_component_that_is_blind_by_itself(tmp_path)
     board = examined(rules_from(BOARD), {"d": exam})
     gaps = {name: [gap.item for gap in one.gaps(["d"])] for name, one in board.components.items()}
     assert gaps == {"C1": [Shown.TURNED], "U1": []}, "as the board says, both have a polarity"
-
-
-def plain_chip(seed):
-    """Return a part that looks the same turned by 180 degrees, in a window that is as symmetrical, (60, 90, 3)."""
-    picture = np.full((60, 90, 3), 50, np.uint8)
-    picture[20:40, 25:65] = (120, 90, 60)
-    picture[20:40, 20:30] = picture[20:40, 60:70] = 200
-    return noisy(picture, seed)
 
 
 def judged(expert, pixels, reference):
