@@ -87,6 +87,11 @@ def log_of(line, *images, without="reply", after=0.0):
     return [(when, what) for when, what in line.log if when >= after and not what.startswith(without)]
 
 
+def said(line, word="", after=10.0):
+    """What the log says from a time on without its times, if it has a word."""
+    return [what for when, what in line.log if when >= after and word in what and not what.startswith("reply")]
+
+
 def joined(boards, shared=(), *, ending=()):
     """Join boards by their keys: an expert `x` of board A is `A/x` on the line, or `x` if all boards share it.
 

@@ -38,8 +38,12 @@ RESNET = Expert("body", "resnet18", ("ok", "bad"), 32, "line/body", variant="int
 YOLO = Expert("mark", "yolov5n", ("mark", "scratch"), 64, "line/mark", variant="int8")
 BOARD = """
 board: line
-experts: {joint: {kind: narrow, labels: [ok, bad, gone], input: 64}}
-components: {C: {inspect: joint, then: {ok: OK, bad: NG, gone: NG}}}
+experts:
+  joint: {kind: narrow, labels: [ok, bad, gone], input: 64}
+  bridge: {kind: narrow_boxes, labels: [bridge, gap], input: 96, reject: [bridge]}
+components:
+  C: {inspect: joint, then: {ok: OK, bad: NG, gone: NG}}
+  D: {inspect: bridge, then: {bridge: NG, gap: OK, none: OK}}
 """
 
 
@@ -214,7 +218,6 @@ def test_int8_is_not_made_without_pictures(prepared, tmp_path):
         images(CLASSIFIER, 7) * 4,
         images(CLASSIFIER, 7),
     ],
-    ids=["blank", "few and blank", "few, and again", "few"],
 )
 def test_pictures_that_teach_nothing_are_refused(seen):
     with pytest.raises(StoreError, match="--images") as caught:
@@ -309,19 +312,8 @@ def test_each_expert_gets_its_own_pictures_alone(pictures, tmp_path, call):
     assert store.manifest("line/lead").variants.keys() == {"fp32", "q8"}
 
 
-BOTH = """
-board: line
-experts:
-  joint: {kind: narrow, labels: [ok, bad, gone], input: 64}
-  bridge: {kind: narrow_boxes, labels: [bridge, gap], input: 96, reject: [bridge]}
-components:
-  C: {inspect: joint, then: {ok: OK, bad: NG, gone: NG}}
-  D: {inspect: bridge, then: {bridge: NG, gap: OK, none: OK}}
-"""
-
-
 def test_a_session_that_cannot_be_opened_is_the_error_of_its_expert_alone(prepared, tmp_path, monkeypatch):
-    (tmp_path / "line.yaml").write_text(BOTH, encoding="utf-8")
+    (tmp_path / "line.yaml").write_text(BOARD, encoding="utf-8")
     store = Store(shutil.copytree(prepared.root, tmp_path / "store"))
     blob = lay_out_model(b"no model", {}, kind="narrow", labels=3, identity=None)
     with store.changing("line/joint") as manifest:
