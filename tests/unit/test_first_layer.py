@@ -35,15 +35,9 @@ def answer(network, pictures):
 
 
 @pytest.mark.parametrize("normalization", ["imagenet", "0..1", "-1..1"])
-@pytest.mark.parametrize(
+@pytest.mark.parametrize(  # as ResNet has it, YOLOv5, two plain ones, and patches
     ("shape", "size"),
-    [
-        ((4, 7, 2, 3), 32),  # ResNet
-        ((4, 6, 2, 2), 32),  # YOLOv5
-        ((4, 3, 2, 1), 33),
-        ((4, 3, 1, 1), 32),
-        ((4, 4, 4, 0), 32),  # patches
-    ],
+    [((4, 7, 2, 3), 32), ((4, 6, 2, 2), 32), ((4, 3, 2, 1), 33), ((4, 3, 1, 1), 32), ((4, 4, 4, 0), 32)],
 )
 def test_the_rewritten_layer_answers_what_it_answered(shape, size, normalization):
     before = first(shape, normalization, size=size)
@@ -62,12 +56,8 @@ def test_pixels_come_to_the_layer_as_they_are():
     after = on_pixels(first(), SIZE)
     assert after.zero == 115  # of 124, 116 and 104
     (reader,) = (node for node in after.model.graph.node if PIXELS in node.output)
-    scale, zero = (
-        float(numpy_helper.to_array(one))
-        for name in reader.input[1:]
-        for one in after.model.graph.initializer
-        if one.name == name
-    )
+    numbers = {one.name: one for one in after.model.graph.initializer}
+    scale, zero = (float(numpy_helper.to_array(numbers[name])) for name in reader.input[1:])
     assert (reader.op_type, scale, zero) == ("DequantizeLinear", 1.0, 115.0)
     assert "Div" not in {node.op_type for node in after.model.graph.node}
 

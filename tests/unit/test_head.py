@@ -102,8 +102,7 @@ class Boxes:
         for id in lost:
             self.open.pop(id)
         self.tell(BoxLost(box, crashed=crashed))
-        for id in lost:
-            # Its answers may still come, and count nowhere.
+        for id in lost:  # its answers may still come, and count nowhere
             assert self.tell(StageDone(id, Finding("a", "fp32", "bad", 1.0))) == []
         self.move()
 

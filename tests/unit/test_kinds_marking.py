@@ -2,14 +2,16 @@
 
 import zipfile
 from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
+import cv2
 import numpy as np
 import onnx
 import pytest
 import torch
 import zxingcpp
-from marked_parts import model_file, network, part
 from PIL import Image
 from seen_codes import QUIET, Seeing, modules, photograph
 
@@ -24,10 +26,29 @@ from coe.store.store import Store
 from experts import marking_file
 from experts.code import code
 from experts.marking import marking
-from experts.marking_network import CHARACTERS
+from experts.marking_network import CHARACTERS, MarkingNetwork
 
+MODEL = Path(find_spec("rapidocr").submodule_search_locations[0], "models", marking_file.MODEL)
+"""The published recognition model."""
 WINDOW = (0.1, 0.36, 0.8, 0.28)
 EXPERT = Expert("value", "marking", ("right", "wrong"), 96, "base/marking", frozenset({"wrong"}))
+
+
+@cache
+def network():
+    torch.set_num_threads(1)
+    module = MarkingNetwork().eval()
+    module.load_state_dict(marking_file.tensors(MODEL))
+    return module
+
+
+def part(text, *, quarter_turns=0):
+    """Return a part of 120 x 120 pixels, uint8 RGB, with a text printed in its middle."""
+    image = np.full((120, 120, 3), 40, np.uint8)
+    (width, height), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.6, 2)
+    at = (60 - width // 2, 60 + height // 2)
+    cv2.putText(image, text, at, cv2.FONT_HERSHEY_SIMPLEX, 0.6, (200, 200, 200), 2, cv2.LINE_AA)
+    return np.ascontiguousarray(np.rot90(image, quarter_turns))
 
 
 def read(image, *allowed, size=96, window=WINDOW):
@@ -132,7 +153,7 @@ def test_an_expert_that_could_inspect_nothing_is_refused(change, says):
 def test_the_model_is_taken_out_of_a_wheel_and_any_other_is_refused(tmp_path):
     wheel = tmp_path / "rapidocr-3.10.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        archive.write(model_file(), f"rapidocr/models/{marking_file.MODEL}")
+        archive.write(MODEL, f"rapidocr/models/{marking_file.MODEL}")
     state = marking.read(wheel).state
     assert state["head.weight"].shape == (1 + len(CHARACTERS), 120)
     assert torch.equal(state["head.weight"], network().head.weight)
@@ -140,7 +161,7 @@ def test_the_model_is_taken_out_of_a_wheel_and_any_other_is_refused(tmp_path):
         archive.writestr("readme.txt", "nothing")
     (tmp_path / "other.onnx").write_bytes(b"no model")
     (tmp_path / "damaged.whl").write_bytes(b"PK no wheel")
-    model = onnx.load(str(model_file()))
+    model = onnx.load(str(MODEL))
     next(node for node in model.graph.node if node.op_type == "Relu").op_type = "Sigmoid"
     onnx.save(model, str(tmp_path / "changed.onnx"))
     for name in ("empty.whl", "other.onnx", "damaged.whl", "changed.onnx"):
@@ -247,7 +268,7 @@ def show(tmp_path, call):
             # A high picture has few windows as wide as the text.
             shown = np.roll(np.pad(part(one), ((60, 60), (0, 0), (0, 0)), "edge"), (number, -number), (0, 1))
             Image.fromarray(shown).save(folder / f"{number}.png")
-        state = state or marking.read(model_file()).state
+        state = state or marking.read(MODEL).state
         Store(tmp_path / "s").put("b/reader", kind=kind, labels=("right", "wrong"), input_size=96, state=state)
         words = ("--images", folder, "--text", text, "--out", tmp_path / "window.png", "--store", tmp_path / "s")
         return call("show", "b/reader", *words, command=experts_command)

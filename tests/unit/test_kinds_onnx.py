@@ -1,4 +1,5 @@
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from coe.errors import ConfigError, NoInt8, StoreError
 from coe.helpers.preprocessing import NORMALIZATIONS, Outputs, Preprocessing
 from experts.normalising import DEVIATION, MEAN
 from experts.onnx import onnx as kind
+from experts.onnx_reading import bundled
 
 LOGITS = Outputs(name="means", layout="scores", activation="softmax")
 IMAGENET = Preprocessing(mean=MEAN, std=DEVIATION)
@@ -319,3 +321,66 @@ def test_a_batch_norm_of_three_channels_says_the_range_of_bytes(tmp_path, scale,
 def test_a_classifier_whose_first_output_is_the_number_of_a_label_is_one(tmp_path):
     nodes, given = MEANS + " best = ReduceMax<axes=[1], keepdims=0>(means)", "float[n] best, float[n,3] means"
     assert kind.settle(written(tmp_path / "c.onnx", PICTURES, nodes, given), COLOUR).name == "means"
+
+
+# Weights in other files: carried into the store as one file, and read from nowhere else
+
+
+def in_two_files(path):
+    """Write a model of one matrix, whose numbers lie in another file."""
+    matrix = np.arange(32, dtype=np.float32).reshape(4, 8)
+    whole = onnx.load(written(path, "float[n,4] x", "y = MatMul(x, w)", "float[n,8] y", w=matrix))
+    onnx.save(whole, str(path), save_as_external_data=True, location="x.onnx.data", size_threshold=0)
+    return path
+
+
+def placed(path, **entries):
+    """Say other places of the numbers in a model's file."""
+    made = onnx.load(str(path), load_external_data=False)
+    (tensor,) = made.graph.initializer
+    kept = {entry.key: entry.value for entry in tensor.external_data} | entries
+    del tensor.external_data[:]
+    for key, value in kept.items():
+        entry = tensor.external_data.add()
+        entry.key, entry.value = key, value
+    path.write_bytes(made.SerializeToString())
+
+
+def test_one_file_holds_what_two_held_and_any_other_stays_as_it_is(tmp_path):
+    path = in_two_files(tmp_path / "x.onnx")
+    (out := tmp_path / "out").mkdir()
+    whole = bundled(path, out)
+    assert whole == out / "x.onnx"
+    (said,) = InferenceSession(whole.read_bytes()).run(None, {"x": np.ones((1, 4), np.float32)})
+    assert said.tolist() == [[48, 52, 56, 60, 64, 68, 72, 76]]
+    (other := tmp_path / "no.onnx").write_bytes(b"no model")
+    assert [bundled(one, tmp_path) for one in (whole, other)] == [whole, other]
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        *[{"location": place} for place in ("../secret", "/etc/hostname", "sub/../../secret", "link")],
+        *[{"offset": "-8"}, {"length": "many"}, {"offset": "1000000"}, {"length": str(1 << 60)}],
+    ],
+)
+def test_places_outside_the_folder_or_that_are_none_are_not_read(tmp_path, entries):
+    (tmp_path / "secret").write_bytes(bytes(1000))
+    (home := tmp_path / "home").mkdir()
+    path = in_two_files(home / "x.onnx")
+    os.symlink(tmp_path / "secret", home / "link")
+    placed(path, **entries)
+    with pytest.raises(StoreError, match=r"x\.onnx"):
+        bundled(path, tmp_path)
+
+
+def test_files_that_are_missing_or_too_short_are_refused(tmp_path):
+    path, data = in_two_files(tmp_path / "x.onnx"), tmp_path / "x.onnx.data"
+    shorter = data.read_bytes()[:-4]
+    for spoil, words in ((lambda: data.write_bytes(shorter), "cannot be read"), (data.unlink, "no file")):
+        spoil()
+        with pytest.raises(StoreError, match=words):
+            bundled(path, tmp_path)
+    os.mkfifo(data)
+    with pytest.raises(StoreError, match="no file"):
+        bundled(path, tmp_path)

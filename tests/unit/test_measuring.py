@@ -203,6 +203,9 @@ def test_whatever_was_measured_it_makes_sense(times):
 
 
 def test_what_leaves_the_line_at_an_end_is_left_out_and_times_that_do_not_grow_or_too_steeply_have_a_line():
+    for nonsense in ({}, {0: 1.0}, {1: 0.0}):
+        with pytest.raises(ValueError, match="above 0"):
+            fit(nonsense)
     times = line(0.02, 0.005)
     # The first image alone is slower than the line foretells; beyond the cache each costs a half more.
     times[1], times[16] = 0.06, 16 * 0.03
@@ -217,12 +220,6 @@ def test_what_leaves_the_line_at_an_end_is_left_out_and_times_that_do_not_grow_o
     assert fit({1: 0.1, 2: 0.3}).base_s == 0
     assert fit({4: 0.2}).per_image_s == pytest.approx(0.05)
     assert fit({4: 0.2}).base_s == 0
-
-
-@pytest.mark.parametrize("times", [{}, {0: 1.0}, {1: 0.0}])
-def test_nonsense_is_refused(times):
-    with pytest.raises(ValueError, match="above 0"):
-        fit(times)
 
 
 @pytest.mark.parametrize(
@@ -320,34 +317,30 @@ def test_a_table_follows_for_its_device_alone_and_never_for_loads():
 MIB = 1 << 20
 
 
+def zeros(mib):
+    return torch.zeros(mib * MIB, dtype=torch.uint8)
+
+
 def test_tensors_are_counted_while_they_live_and_views_take_nothing():
     def run():
-        one = torch.zeros(MIB, dtype=torch.uint8)
-        two = torch.zeros(3 * MIB, dtype=torch.uint8)
+        one, two = zeros(1), zeros(3)
         del one
-        return two, torch.zeros(2 * MIB, dtype=torch.uint8)
+        return two, zeros(2)
 
     assert peak_bytes(run) == 5 * MIB
-
-    def run():
-        return torch.zeros(MIB, dtype=torch.uint8).view(2, -1).add_(1)[0]
-
-    assert peak_bytes(run) == MIB
+    assert peak_bytes(lambda: zeros(1).view(2, -1).add_(1)[0]) == MIB
 
 
 @pytest.mark.serial
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 def test_growth_sees_what_is_freed_again():
-    def run():
-        torch.ones(64 * MIB, dtype=torch.uint8)
-
-    assert 60 * MIB < peak_growth_bytes(run) < 80 * MIB
+    assert 60 * MIB < peak_growth_bytes(lambda: zeros(64).add_(1).size()) < 80 * MIB
 
 
 @pytest.mark.parametrize(
     ("growths", "believed"),
+    # One that can be, the second, the third, none (the most that can be), and the same each time.
     [([25], 25), ([400, 30], 30), ([400, 300, 31], 31), ([400, 300, 900], 34), ([90, 92, 91], 90)],
-    ids=["one that can be", "the second", "the third", "none: the most that can be", "the same each time"],
 )
 def test_what_other_threads_take_is_not_believed(growths, believed):
     seen = iter(growths)
