@@ -117,9 +117,6 @@ def test_a_torn_picture_is_tried_more_and_more_seldom_and_given_up_unless_its_sh
     assert not arrivals.torn("a.png", 102.0)
 
 
-# Pictures that are done are moved; boards of a folder that fills are closed once they are quiet
-
-
 def test_a_picture_that_is_replaced_as_it_is_moved_stays(tmp_path, monkeypatch):
     watched, path = WatchedFolder(tmp_path / "in", tmp_path / "done"), tmp_path / "in" / "R1__L.png"
     path.parent.mkdir()

@@ -197,9 +197,6 @@ def test_who_copies_from_pinned_memory_holds_all_others_off(act):
     assert not thread.is_alive()
 
 
-# A blob's header that is well-formed and claims what cannot be is refused before any view is made
-
-
 STATE = {"conv.weight": torch.ones(4, 8, 3, 3), "fc.weight": torch.ones(2, 300)}
 HEADER = encode(lay_out(Folded(STATE, ()), "q8", kind="k", labels=2).header)
 LENGTH = 8
@@ -354,9 +351,6 @@ def test_bytes_are_moved_down_over_themselves_and_up_to_free_places(start, to, s
     expected = memory[start : start + size].clone()
     slide(memory, start, to, size, torch.zeros(scratch, dtype=torch.uint8))
     assert torch.equal(memory[to : to + size], expected)
-
-
-# Memory for weights is taken again, and never more of it is held than was once needed
 
 
 def test_buffers_are_taken_again_the_nearest_first_but_not_those_that_somebody_looks_at():

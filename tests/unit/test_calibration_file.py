@@ -245,9 +245,6 @@ def test_boxes_under_a_score_do_not_count(boxes, label, score, kept):
     assert (said.label, said.score, len(said.boxes)) == (label, score, kept)
 
 
-# How far a finding was from saying something else, and in which variant it was made
-
-
 CHIP = Expert("chip", "k", ("ok", "bad", "odd"), 32, "b/chip", variant="bf16")
 JOINT = Expert("joint", "k", ("joint", "bridge", "lifted"), 32, "b/joint", frozenset({"bridge", "lifted"}), "q8")
 

@@ -96,12 +96,8 @@ def test_an_expert_that_is_being_loaded_leaves_when_it_has_come_unless_it_comes_
     line = line_for("A", capacity=24)
     line.change(0.5, joined({"B": B}), parts={"B": ()})
     line.run()
-    assert log_of(line) == [
-        (0.0, "cpu0 load A/r"),
-        (1.0, "cpu0 evict A/r"),
-        (1.0, "cpu0 load B/d"),
-        (2.0, "cpu0 load B/r"),
-    ]
+    log = [(0.0, "cpu0 load A/r"), (1.0, "cpu0 evict A/r"), (1.0, "cpu0 load B/d"), (2.0, "cpu0 load B/r")]
+    assert log_of(line) == log
     line = line_for("A", capacity=24)
     line.change(0.5, joined({"B": B}), parts={"B": ()})
     line.change(0.6, joined({"A": A}), parts={"A": ()})
@@ -224,9 +220,6 @@ def test_nothing_is_foreseen_for_a_board_whose_images_stay_away():
     line.arrive(60.0, "D", board="B", serial="1", refdes="P0")
     line.run(start=False)
     assert (foresight.images_until("B/r"), foresight.images_until("B/d")) == (1, 2)
-
-
-# Boards come and go at any time: every image has one result, the same as on a line of its board alone
 
 
 BOARDS = {

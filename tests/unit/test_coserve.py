@@ -32,12 +32,8 @@ def test_a_stage_goes_where_the_longest_queue_stays_shortest_then_where_it_adds_
     assert log_of(line, (10.0, "CB"), after=10.0) == [(10.0, "cpu2 run c x1"), (10.0, "cpu1 run b x1")]
     rules = board({"A": 4, "B": 3, "C": 2, "X": 1})
     line = line_of(rules, 14, executors=3, costs={"c": cost(per_image_s=9.0)})
-    assert log_of(line, (10.0, "CXXX"), after=10.0) == [
-        (10.0, "cpu2 run c x1"),
-        (10.0, "cpu0 evict a"),
-        (10.0, "cpu0 load x"),
-        (11.0, "cpu0 run x x3"),
-    ]
+    log = [(10.0, "cpu2 run c x1"), (10.0, "cpu0 evict a"), (10.0, "cpu0 load x"), (11.0, "cpu0 run x x3")]
+    assert log_of(line, (10.0, "CXXX"), after=10.0) == log
 
 
 def test_a_switch_is_worth_it_where_it_keeps_the_longest_queue_shorter():
@@ -55,26 +51,14 @@ def test_a_switch_is_worth_it_where_it_keeps_the_longest_queue_shorter():
 
 def test_stages_of_one_expert_run_together_up_to_the_profiled_maximum_and_as_free_memory_allows():
     line = line_of(board({"A": 4, "B": 3, "C": 2}), 34)
-    assert log_of(line, (10.0, "CABABACBA"), after=10.0) == [
-        (10.0, "cpu0 run c x1"),
-        (10.3, "cpu0 run a x4"),
-        (10.9, "cpu0 run b x3"),
-        (11.4, "cpu0 run c x1"),
-    ]
+    log = [(10.0, "cpu0 run c x1"), (10.3, "cpu0 run a x4"), (10.9, "cpu0 run b x3"), (11.4, "cpu0 run c x1")]
+    assert log_of(line, (10.0, "CABABACBA"), after=10.0) == log
     line = line_of(board({"A": 5, "B": 4}), 34)
-    assert log_of(line, (10.0, "BAAAAAAAAA"), after=10.0) == [
-        (10.0, "cpu0 run b x1"),
-        (10.3, "cpu0 run a x4"),
-        (10.9, "cpu0 run a x4"),
-        (11.5, "cpu0 run a x1"),
-    ]
+    log = [(10.0, "cpu0 run b x1"), (10.3, "cpu0 run a x4"), (10.9, "cpu0 run a x4"), (11.5, "cpu0 run a x1")]
+    assert log_of(line, (10.0, "BAAAAAAAAA"), after=10.0) == log
     line = line_of(board({"A": 5, "B": 4, "C": 3}), 34, costs={"a": cost(activation_bytes=2)})
-    assert log_of(line, (10.0, "BAAAAA"), after=10.0) == [
-        (10.0, "cpu0 run b x1"),
-        (10.3, "cpu0 run a x2"),
-        (10.7, "cpu0 run a x2"),
-        (11.1, "cpu0 run a x1"),
-    ]
+    log = [(10.0, "cpu0 run b x1"), (10.3, "cpu0 run a x2"), (10.7, "cpu0 run a x2"), (11.1, "cpu0 run a x1")]
+    assert log_of(line, (10.0, "BAAAAA"), after=10.0) == log
 
 
 def test_a_batch_whose_images_take_nothing_still_waits_for_room_for_its_workspace():
