@@ -1,4 +1,4 @@
-"""Experts on devices of this machine: CPU, copy lane, and models of a file that are stored as blobs."""
+"""Experts on devices of this machine, a fake GPU among them: copy lanes, and models of a file as blobs."""
 
 import functools
 import gc
@@ -11,7 +11,7 @@ import onnx
 import pytest
 import torch
 from bare_kind import Multiplying
-from fake_gpu import FakeDriver
+from fake_gpu import FEW, FakeDriver
 from onnx import helper, numpy_helper
 from tables import with_slow_rows
 
@@ -21,6 +21,7 @@ from coe.inspector.settings import plan
 from coe.pictures.image_source import ImageSource
 from coe.runtime.blob import Buffers
 from coe.runtime.cpu import CpuDevice
+from coe.runtime.cuda import worker
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.engine import Engine
 from coe.runtime.onnx_network import ELSEWHERE, OnnxNetwork, flat, open_session
@@ -43,37 +44,59 @@ from coe.variants.layout import lay_out_model
 def prepared(tiny, prepared_tiny):
     """The small board with each expert prepared, and what unprepared ones say."""
     found, store = prepared_tiny
-    trained = device_of(found, Store(tiny[1]))
+    trained = CpuDevice(Store(tiny[1]), known(found), 1)
     return found, store, {id: judge(trained, expert) for id, expert in found.experts.items()}
 
 
-def device_of(found, store):
-    known = {expert.kind: kinds.resolve(expert.kind) for expert in found.experts.values()}
-    return CpuDevice(store, known, 1)
+def known(board):
+    return {expert.kind: kinds.resolve(expert.kind) for expert in board.experts.values()}
 
 
-def images(expert, many=3):
-    chance = np.random.default_rng(5)
-    size = expert.input_size
-    return [ExpertInput(chance.integers(0, 255, (3, size, size), dtype=np.uint8), size, size) for _ in range(many)]
+def images(expert):
+    chance, size = np.random.default_rng(5), expert.input_size
+    return [ExpertInput(chance.integers(0, 255, (3, size, size), dtype=np.uint8), size, size) for _ in range(3)]
 
 
-def judge(device, expert, executor="one"):
+def judge(device, expert):
     device.load("pool", expert)
     try:
-        return device.run(executor, "pool", expert, images(expert))
+        return device.run("one", "pool", expert, images(expert))
     finally:
         device.evict("pool", expert)
 
 
 def test_blobs_say_what_the_trained_weights_say(prepared):
     found, store, before = prepared
-    device = device_of(found, store)
+    device = CpuDevice(store, known(found), 1)
     for id, expert in found.experts.items():
         for one, other in zip(before[id], judge(device, expert), strict=True):
             assert (other.label, other.score) == (one.label, pytest.approx(one.score, abs=1e-3))
         with pytest.raises(StoreError, match="q8 only on GPUs"):
             device.load("pool", replace(expert, variant="q8"))
+
+
+LAZY, LANE_FIRST, BATCHES_FIRST = frozenset(), frozenset({"lane"}), frozenset({"executor 1", "executor 2"})
+RUNS = [("fp32", LAZY), ("q8", LANE_FIRST), ("fp32", BATCHES_FIRST), ("fp32", LANE_FIRST), ("fp16", LAZY), ("q8", LAZY)]
+MEMORY = 600 << 20
+
+
+@pytest.mark.parametrize(("variant", "eager"), with_slow_rows(RUNS, fast=1))
+def test_a_gpu_says_it_too(prepared, variant, eager, monkeypatch):
+    monkeypatch.setattr(worker, "SIZES", FEW)
+    board, store, before = prepared
+    experts = [replace(expert, variant=variant) for expert in board.experts.values()]
+    driver, exact = FakeDriver(eager=eager), variant == "fp32"
+    device = CudaDevice(store, known(board), driver, executors=2, memory_bytes=MEMORY)
+    device.prepare(experts, 2)
+    for expert in experts:
+        device.load("pool", expert)
+    for executor in ("one", "two", "one"):
+        for expert in experts:
+            said = device.run(executor, "pool", expert, images(expert))
+            for one, other in zip(said, before[expert.id], strict=True):
+                assert (one.score, one.variant) == (pytest.approx(other.score, abs=1e-3 if exact else 0.05), variant)
+                assert not exact or (one.label, len(one.boxes)) == (other.label, len(other.boxes))
+    assert driver.peak <= MEMORY
 
 
 NUMBERS = 20_000
@@ -236,7 +259,7 @@ def test_measuring_holds_the_weights_once(prepared, monkeypatch):
             return buffer
 
     monkeypatch.setattr("coe.runtime.cpu.Buffers", Noting)
-    device = device_of(found, store)
+    device = CpuDevice(store, known(found), 1)
     with device.trial(expert) as trial:
         trial.run(2)
         trial.load()
