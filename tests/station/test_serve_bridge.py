@@ -96,13 +96,15 @@ def test_pauses_grow_to_a_minute_and_begin_anew_after_a_success(sqlite_database,
     monkeypatch.setattr(outbox_relay, "FIRST_PAUSE_S", 1.0)
     monkeypatch.setattr(outbox_relay, "LONGEST_PAUSE_S", 60.0)
     sqlite_database.write(event_log.register_sinks, ["plant"], NOON)
-    append(sqlite_database, 1)
+    append(sqlite_database, 1, 2)
     sink = Remembered()
     sink.is_down = True
     stop = Watched()
     outbox_relay.OutboxRelay("plant", lambda: Sink(sink, EventFormat(Origin("a"))), sqlite_database, stop).run()
     assert stop.pauses == [1, 2, 4, 8, 16, 32, 60, 60, outbox_relay.LOOK_S, 1, 2]
-    assert sink.numbers == [1]
+    assert sink.numbers == [1, 2]
+    (again, fault) = sqlite_database.read(fault_log.newest)
+    assert (fault.times, fault.cleared_by, again.times) == (8, "web", 2)
 
 
 def test_a_sink_whose_code_fails_is_tried_again_like_any_other(sqlite_database):
@@ -111,6 +113,9 @@ def test_a_sink_whose_code_fails_is_tried_again_like_any_other(sqlite_database):
             if not self.shown or self.connections < 3:
                 raise KeyError("a mistake")
             super().send(message)
+
+        def close(self):
+            raise RuntimeError("the library is confused")
 
     sink = Broken()
     with told(sqlite_database, plant=sink):
@@ -187,20 +192,6 @@ def test_events_of_a_sink_that_is_gone_from_the_config_are_dropped(sqlite_databa
     append(sqlite_database, 1)
     with told(sqlite_database, stays=Remembered()):
         assert [(queue.sink, queue.waiting) for queue in queues(sqlite_database)] == [("stays", 0)]
-
-
-def test_a_sink_that_does_not_close_in_order_is_tried_again(sqlite_database):
-    class Stuck(Remembered):
-        def close(self):
-            raise RuntimeError("the library is confused")
-
-    sink = Stuck()
-    with told(sqlite_database, plant=sink):
-        sink.is_down = True
-        append(sqlite_database, 1)
-        eventually(lambda: len(open_faults(sqlite_database)) == 1)
-        sink.is_down = False
-        eventually(lambda: sink.numbers == [1])
 
 
 def test_a_failure_that_cannot_be_noted_ends_no_relay(sqlite_database, monkeypatch):

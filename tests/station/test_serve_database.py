@@ -548,14 +548,6 @@ def test_what_was_committed_is_on_the_disk(sqlite_database, monkeypatch):
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar_one() == 2
 
 
-def test_a_database_of_a_newer_version_is_refused(sqlite_database):
-    with sqlite_database.writing() as connection:
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-    for opens in (migrate, expect_newest):
-        with pytest.raises(ConfigError, match=r"^the database sqlite.*another version"):
-            opens(sqlite_database)
-
-
 @pytest.mark.parametrize(
     ("url", "sentence"),
     [("sqlite://", "in memory"), ("mysql://host/name", "not supported"), ("nonsense", "postgresql")],

@@ -167,13 +167,6 @@ def test_every_page_has_one_heading_and_no_column_without_a_word(served, person)
         assert not re.search(r"<h\d[^>]* role=", text), f"{template.name} has a heading that is none"
 
 
-def test_a_wrong_role_and_a_missing_board_are_pages_too(served, person):
-    missing = person.get("/boards/77")
-    assert (missing.status_code, missing.headers["content-type"].partition(";")[0]) == (404, "text/html")
-    with closing(signed_in(served, Role.FEEDER)) as feeder:
-        assert feeder.get("/").status_code == 403
-
-
 def test_only_engineers_see_the_audit_and_it_is_verified(served, person):
     with_hostile_texts(served)
     assert "The chain is intact" in person.get("/faults").text

@@ -381,11 +381,6 @@ def change_over(config, database, tiny, adjust):
             assert {call.refdes for call in call_rows.of_board(connection, board.id)} == called
 
 
-@pytest.mark.slow
-def test_products_change_on_one_box(config, database, tiny):
-    change_over(on_cluster(config, tiny, None), database, tiny, None)
-
-
 def test_products_change_on_several_boxes(config, database, tiny, thread_boxes):
     made = []
 

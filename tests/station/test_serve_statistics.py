@@ -241,8 +241,10 @@ def test_a_query_that_cannot_be_answered_is_refused(served):
     for query in (
         *("hours=0", "hours=x", "hours=1.9", "hours=%C2%B2", "hours=1&hours=2"),
         *("until=yesterday", "until=2026-03-01T08:00+02:00", "by=person", "since=1", "recipe=tinny"),
+        *("until=0001-01-01", "until=9999-12-31T23:59:59", "recipe=%00", "recipe=%1b[2J"),
     ):
         problem(served.operator.get(f"/api/v1/stats/pareto?{query}"), 400, "bad-request")
+        assert served.operator.get(f"/statistics?{query}").status_code == 400
     problem(served.engineer.post("/api/v1/exports", json={"recipe": "tinny"}), 400, "bad-request")
 
 

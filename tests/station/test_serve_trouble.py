@@ -4,7 +4,6 @@ Locks, full disks and certificates are real; minutes and hours pass on clocks of
 """
 
 import shutil
-import threading
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -21,10 +20,6 @@ from tiny_line import TINY
 from waiting import eventually
 
 from coe.core import Verdict
-from coe.serve.bridge import outbox_relay
-from coe.serve.bridge.event_format import EventFormat
-from coe.serve.bridge.outbox_relay import OutboxRelay
-from coe.serve.bridge.sinks import Origin, Sink
 from coe.serve.clock import DAY_US, HOUR_US, SECOND_US, Clocks, SteadyClock, now_us
 from coe.serve.database import audit, call_rows, event_log, fault_log, keys
 from coe.serve.database.connecting import DatabaseError, DatabaseErrorKind, open_database
@@ -138,10 +133,16 @@ def test_a_picture_that_does_not_fit_on_the_disk_is_refused_and_leaves_nothing(s
     with disk_of(LIMIT):
         refused = put(served.feeder, "k1", "v", LARGE)
         assert (refused.status_code, refused.json()["type"]) == (507, "urn:coe:problem:disk-full")
+        assert shown(served) == ["disk full"]
         assert put(served.feeder, "k1", "small").status_code == 201
     left = [path for path in served.gate.pictures.folder.rglob("*") if path.is_file()]
     assert len(left) == 1
     assert put(served.feeder, "k1", "v", LARGE).status_code == 201
+    assert shown(served) == []
+
+
+def shown(served):
+    return [fault["kind"] for fault in served.operator.get("/api/v1/faults").json()["faults"]]
 
 
 @pytest.mark.parametrize(("free", "kind"), [(0, DatabaseErrorKind.FULL), (1 << 30, DatabaseErrorKind.LOST)])
@@ -302,48 +303,3 @@ def test_a_call_that_was_reserved_before_the_clock_was_set_back_is_free(sqlite_d
         earlier_us = NOON - 5 * HOUR_US
         taken = call_rows.claim_next(connection, by="bea", now_us=earlier_us, until_us=earlier_us + CLAIM_S * SECOND_US)
     assert taken.claimed_by == "bea"
-
-
-class Hour(threading.Event):
-    """The pauses of a relay as virtual time: at each another event happens, and after an hour the sink is back."""
-
-    def __init__(self, happen, sink):
-        super().__init__()
-        self._happen, self._sink = happen, sink
-        self.now_s, self.pauses, self.happened, self.waiting = 0.0, list[float](), 0, list[int]()
-
-    def wait(self, timeout=None):
-        self.now_s += timeout or 0.0
-        self.pauses.append(timeout or 0.0)
-        self._sink.is_down = self.now_s < 3600
-        if self._sink.is_down:
-            self._happen(self.happened)
-            self.happened += 1
-        elif self._sink.numbers and self._sink.numbers[-1] == self.happened - 1:
-            self.set()
-        return self.is_set()
-
-
-def test_a_broker_that_is_away_for_an_hour_gets_everything_in_order_and_is_asked_once_a_minute(
-    sqlite_database, monkeypatch
-):
-    sqlite_database.write(event_log.register_sinks, ["plant"], NOON)
-    sink = Remembered()
-    sink.is_down = True
-    waited = []
-
-    def happen(number):
-        append(sqlite_database, number)
-        waited.append(sqlite_database.read(event_log.queues)[0].waiting)
-
-    hour = Hour(happen, sink)
-    OutboxRelay("plant", lambda: Sink(sink, EventFormat(Origin("a"))), sqlite_database, hour).run()
-    # An event at each pause, and that of the fault.
-    assert waited == list(range(2, hour.happened + 2))
-    failing = [pause for pause in hour.pauses if pause > outbox_relay.LOOK_S]
-    assert (failing[:7], max(failing), len(failing)) == ([1, 2, 4, 8, 16, 32, 60], 60, 6 + 59)
-    assert sink.numbers == list(range(hour.happened))
-    with sqlite_database.reading() as connection:
-        assert event_log.queues(connection)[0].waiting <= 1, "the event that the fault is over"
-        (fault,) = fault_log.newest(connection)
-    assert (fault.kind, fault.times, fault.cleared_by) == (FaultKind.SINK, 65, "web")

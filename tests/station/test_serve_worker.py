@@ -11,7 +11,7 @@ import pytest
 from exams import exam, give
 from quick_line import QuickDevice
 from serving import activated, embedded_database
-from stations import DARK, LIGHT, Shop, accept_request, deciding, grey, quick_opener
+from stations import DARK, LIGHT, accept_request, deciding, grey, quick_opener
 from tiny_line import TINY
 from waiting import eventually
 
@@ -447,15 +447,6 @@ def test_boards_that_will_be_late_are_named_before_they_are(shop):
     with shop.deciding(inbox=1):
         eventually(lambda: EventKind.BOARD_ENDANGERED in shop.kinds(board))
         assert not shop.is_decided(board)
-
-
-@pytest.mark.slow
-def test_a_line_decides_boards_of_a_postgresql_database(config, postgresql_database, tiny):
-    shop = Shop(config, postgresql_database, tiny)
-    board = shop.accept({"R1": LIGHT, "R2": DARK})
-    shop.decide(board)
-    assert [call.refdes for call in shop.calls(board)] == ["R2"]
-    assert shop.kinds(board)[-1] is EventKind.BOARD_DECIDED
 
 
 def test_a_lost_device_makes_no_board_ok(shop):

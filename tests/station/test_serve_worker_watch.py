@@ -298,30 +298,19 @@ def products(config):
     products.close(at_once=True)
 
 
-def test_the_line_looks_around_between_boards_that_are_overdue(shop):
-    jam(shop, 8, within_s=0.001)
-    station = Station(shop.config, shop.database, open_line=quick_opener(shop.tiny, QuickDevice()))
-    left = []
-    while not left or left[-1]:
-        station.step()
-        left.append(undecided(shop.database))
-    station.close()
-    assert max(before - after for before, after in pairwise([8, *left])) <= 2
-    assert left == sorted(left, reverse=True)
-
-
-def test_the_line_looks_around_between_boards_of_a_recipe_that_cannot_be_opened(shop):
+@pytest.mark.parametrize("is_overdue", [True, False])
+def test_the_line_looks_around_between_boards_that_are_overdue_or_whose_recipe_cannot_be_opened(shop, is_overdue):
     def refuse(boards):
         raise ConfigError("there are no weights")
 
-    jam(shop, 8)
-    station = Station(shop.config, shop.database, open_line=refuse)
-    left = [8]
+    jam(shop, 8, within_s=0.001 if is_overdue else None)
+    opener = quick_opener(shop.tiny, QuickDevice()) if is_overdue else refuse
+    station, left = Station(shop.config, shop.database, open_line=opener), [8]
     while left[-1]:
         station.step()
         left.append(undecided(shop.database))
     station.close()
-    assert max(before - after for before, after in pairwise(left)) <= 2
+    assert all(0 <= before - after <= 2 for before, after in pairwise(left))
 
 
 def test_the_board_that_is_due_first_is_found_whoever_has_left_and_come_back(shop):
