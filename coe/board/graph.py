@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from graphlib import CycleError, TopologicalSorter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coe import config
 from coe.board.steps import Component, Escalation, Step
 from coe.core import Expert, Verdict, again_id
 from coe.helpers.arithmetic import added
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 class ExpertCircle(ValueError):
@@ -21,7 +23,7 @@ class ExpertCircle(ValueError):
 
 
 class ExpertGraph:
-    """Experts and the edges predecessor -> successor ; fixed once built.
+    """Experts and the edges predecessor -> successor over a `networkx.DiGraph`; fixed once built.
 
     `probability` maps each expert to the probability that an image needs it (paper section 4.5). `first` are the
     experts with which the inspection of a component begins: they run without a predecessor.
@@ -34,26 +36,22 @@ class ExpertGraph:
         probability: Mapping[str, float],
         first: Iterable[str] = (),
     ) -> None:
+        import networkx as nx  # slow to import, and `--help` needs no graph
+
         self.experts = {expert.id: expert for expert in experts}
-        successors: dict[str, list[str]] = {expert: [] for expert in self.experts}
-        predecessors: dict[str, list[str]] = {expert: [] for expert in self.experts}
-        edges = dict.fromkeys(edges)
-        if unknown := {expert for edge in edges for expert in edge} - set(self.experts):
+        self.digraph: nx.DiGraph[str] = nx.DiGraph()
+        self.digraph.add_nodes_from(self.experts)
+        self.digraph.add_edges_from(edges)
+        if unknown := set(self.digraph) - set(self.experts):
             raise ValueError(f"edges name unknown experts: {sorted(unknown)}")
-        for before, after in edges:
-            successors[before].append(after)
-            predecessors[after].append(before)
-        try:
-            self.in_order: tuple[str, ...] = tuple(TopologicalSorter(predecessors).static_order())
-            """All experts, each after its predecessors."""
-        except CycleError as error:
-            raise ExpertCircle(tuple(error.args[1][:-1])) from None
+        if not nx.is_directed_acyclic_graph(self.digraph):
+            raise ExpertCircle(tuple(before for before, _ in nx.find_cycle(self.digraph)))
         self._first = frozenset(first)
         if strangers := self._first - set(self.experts):
             raise ValueError(f"first steps name unknown experts: {sorted(strangers)}")
         self._probability = {expert: float(probability.get(expert, 0.0)) for expert in self.experts}
-        self._successors = {expert: tuple(after) for expert, after in successors.items()}
-        self._predecessors = {expert: frozenset(before) for expert, before in predecessors.items()}
+        self._successors = {expert: tuple(self.digraph.successors(expert)) for expert in self.experts}
+        self._predecessors = {expert: frozenset(self.digraph.predecessors(expert)) for expert in self.experts}
         self.by_probability: tuple[str, ...] = tuple(sorted(self.experts, key=lambda e: (-self._probability[e], e)))
         """All experts, the likeliest first; ties in the order of names."""
 
@@ -65,17 +63,12 @@ class ExpertGraph:
         return cls(experts, edges, usage(components), first_experts(components))
 
     def __repr__(self) -> str:
-        return f"<ExpertGraph {len(self.experts)} experts, {len(self.edges)} edges>"
-
-    @property
-    def edges(self) -> list[tuple[str, str]]:
-        """The pairs of a predecessor and a successor."""
-        return [(before, after) for before, following in self._successors.items() for after in following]
+        return f"<ExpertGraph {len(self.experts)} experts, {self.digraph.number_of_edges()} edges>"
 
     def using(self, probability: Mapping[str, float]) -> ExpertGraph:
         """Return this graph with the probabilities of some experts replaced."""
         probability = self._probability | dict(probability)
-        return ExpertGraph(self.experts.values(), self.edges, probability, self._first)
+        return ExpertGraph(self.experts.values(), self.digraph.edges, probability, self._first)
 
     def probability(self, expert: str) -> float:
         """Return the probability that an image needs this expert."""
@@ -100,19 +93,14 @@ def circle_through(expert: str, thens: Iterable[tuple[str, Mapping[Any, Any]]]) 
     `thens` holds every `then` of a raw board file, with the expert whose labels it covers. A circle can look like a
     label that no rule covers, where it leads back to an expert whose `then` stands only in a component.
     """
-    later: dict[str, set[str]] = {}
+    import networkx as nx  # slow to import, and `--help` needs no graph
+
+    digraph: nx.DiGraph[str] = nx.DiGraph()
     for name, then in thens:
-        for before, after in _named(name, then):
-            later.setdefault(before, set()).add(after)
-    paths: list[tuple[str, ...]] = [(expert,)]
-    seen = set[str]()
-    for path in paths:  # it grows, the shortest paths first
-        for after in sorted(later.get(path[-1], ())):
-            if after == expert:
-                return path
-            if after not in seen:
-                seen.add(after)
-                paths.append((*path, after))
+        digraph.add_edges_from(_named(name, then))
+    for after in sorted(digraph.successors(expert)) if expert in digraph else ():
+        if nx.has_path(digraph, after, expert):
+            return (expert, *nx.shortest_path(digraph, after, expert)[:-1])
     return ()
 
 

@@ -117,7 +117,7 @@ def apply_choice(board: Rules, choice: VariantChoice) -> Rules:
     experts = {id: replace(expert, variant=choice.variants[id]) for id, expert in board.experts.items()}
     doubted = {id: below for id, below in choice.escalate_below.items() if id in experts}
     escalations = {id: Escalation(below, config.ESCALATED_SHARE) for id, below in doubted.items()}
-    edges = board.graph.edges
+    edges = list(board.graph.digraph.edges)
     for id in escalations:
         experts[again_id(id)] = replace(board.experts[id], id=again_id(id), variant=FULL)
         edges += [(id, again_id(id)), *((again_id(id), after) for after in board.graph.successors(id))]

@@ -35,6 +35,7 @@ PRELOADED = [
     # A line imports them when it opens, which takes seconds.
     "experts.resnet",
     "experts.yolov5",
+    "networkx",
     "torch._dynamo",
 ]
 GATE_POINTS = (

@@ -14,7 +14,7 @@ import signal
 import sys
 
 LIBRARIES = (
-    "filelock psutil numpy cv2 PIL.Image yaml pydantic rich.progress typer typer.rich_utils xxhash jinja2 "
+    "filelock psutil numpy cv2 PIL.Image yaml pydantic rich.progress typer typer.rich_utils networkx xxhash jinja2 "
     "matplotlib safetensors.torch sortedcontainers simplejpeg torch onnxruntime torch.utils._python_dispatch "
     "torch.utils._pytree multiprocessing.queues concurrent.futures.process subprocess tempfile"
 )

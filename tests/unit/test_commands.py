@@ -217,7 +217,7 @@ assert peak_bytes(lambda: resnet18.forward(network, torch.zeros(1, 3, 32, 32, dt
 
 
 HELP = "import coe.lab.cli.bench, coe.cli.inspect, coe.cli.profile_command, coe.serve.command"
-LARGE = {"torch", "cv2", "matplotlib", "sqlalchemy", "starlette", "alembic"}
+LARGE = {"torch", "cv2", "matplotlib", "networkx", "sqlalchemy", "starlette", "alembic"}
 COMPILER = {"torchvision", "torch._dynamo", "sympy"}
 
 

@@ -24,7 +24,8 @@ def remaining(router: Router, image: ImageView) -> tuple[str, ...]:
 
 def layers(graph: ExpertGraph) -> dict[str, int]:
     """Return the layer of each expert: 0 without predecessors, else 1 more than the highest of its predecessors."""
-    layer: dict[str, int] = {}
-    for expert in graph.in_order:
-        layer[expert] = 1 + max((layer[before] for before in graph.predecessors(expert)), default=-1)
-    return layer
+    import networkx as nx  # slow to import, and `--help` needs no graph
+
+    return {
+        expert: layer for layer, experts in enumerate(nx.topological_generations(graph.digraph)) for expert in experts
+    }

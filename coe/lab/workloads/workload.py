@@ -183,7 +183,7 @@ def with_counts(board: Rules, counts: Mapping[str, float]) -> Rules:
     escalations = board.router.escalations
     probability = usage(components.values(), escalations)
     first = first_experts(components.values())
-    graph = ExpertGraph(board.experts.values(), board.graph.edges, probability, first)
+    graph = ExpertGraph(board.experts.values(), board.graph.digraph.edges, probability, first)
     router = Router(components, escalations, board.router.names)
     return replace(board, router=router, graph=graph)
 
