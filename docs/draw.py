@@ -30,8 +30,8 @@ WAY = (
         "Controller.handle",
         "Arrived: opens its first stage, queues it by expert",
     ),
-    ("coe-control", "scheduler/residency.py", "Residency.make_room", "no room: the cheapest expert to give up leaves"),
-    ("coe-disk", "runtime/cpu.py", "CpuDevice.load", "reads the expert's blob into the memory that was left"),
+    ("coe-control", "scheduler/residency.py", "Residency.make_room", "no room: the expert cheapest to give up leaves"),
+    ("coe-disk", "runtime/cpu.py", "CpuDevice.load", "reads the expert's blob into the freed memory"),
     ("coe-control", "scheduler/residency.py", "Residency.begin", "Loaded: its group runs, the expert is pinned"),
     ("coe-executor", "runtime/cpu.py", "CpuDevice.run", "one forward pass for the whole group"),
     ("coe-control", "board/router.py", "Router.next", "Finished: a verdict, or the next expert's stage"),
@@ -229,7 +229,7 @@ def way() -> str:
             *(text(x + 10, y + 47 + 14 * row, line, size=11) for row, line in enumerate(wrap(what, 29))),
         ]
         last = (middle, y + height)
-    return page(width, top + step * len(WAY) + 20, "The way of a picture whose expert is not in memory", parts)
+    return page(width, top + step * len(WAY) + 20, "The path of a picture whose expert is not in memory", parts)
 
 
 PICTURES = {"structure.svg": structure, "states.svg": states, "way.svg": way}

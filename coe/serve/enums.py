@@ -21,7 +21,7 @@ class BoardState(StrEnum):
 
 NEXT: Mapping[BoardState | None, Mapping[BoardState, str]] = MappingProxyType(
     {
-        None: {BoardState.ACCEPTED: "handed in"},
+        None: {BoardState.ACCEPTED: "submitted"},
         BoardState.ACCEPTED: {
             BoardState.LOCATED: "whole board: found",
             BoardState.RUNNING: "begun",
@@ -31,7 +31,7 @@ NEXT: Mapping[BoardState | None, Mapping[BoardState, str]] = MappingProxyType(
         },
         BoardState.LOCATED: {
             BoardState.RUNNING: "begun",
-            BoardState.DECIDED: "due, or not to be located",
+            BoardState.DECIDED: "due, or cannot be located",
             BoardState.VERIFIED: "OK, no call",
             BoardState.ABORTED: "withdrawn",
         },
