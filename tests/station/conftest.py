@@ -51,7 +51,6 @@ def sqlite_template(tmp_path_factory):
 
 @pytest.fixture
 def sqlite_database(sqlite_template, tmp_path):
-    """An empty migrated SQLite database."""
     database = open_database(f"sqlite:///{shutil.copy(sqlite_template, tmp_path / 'serve.db')}", busy_s=2.0)
     yield database
     database.close()
@@ -91,7 +90,6 @@ def postgresql_url(tmp_path_factory):
 
 @pytest.fixture
 def postgresql_database(postgresql_url, postgresql_template):
-    """An empty migrated PostgreSQL database."""
     name = f"coe_{os.getpid()}_{next(_numbers)}"
     _do(postgresql_url, f"CREATE DATABASE {name} TEMPLATE {postgresql_template}")
     database = open_database(_with_name(postgresql_url, name), busy_s=2.0)
@@ -157,20 +155,17 @@ def workers_look_often():
 
 @pytest.fixture
 def hasty(monkeypatch):
-    """A bridge that looks and tries again at once."""
     for name, pause_s in (("LOOK_S", 0.02), ("FIRST_PAUSE_S", 0.02), ("LONGEST_PAUSE_S", 0.1)):
         monkeypatch.setattr(outbox_relay, name, pause_s)
 
 
 @pytest.fixture
 def config(tmp_path):
-    """A config whose line ends soon."""
     return config_of(tmp_path, drain_s=5)
 
 
 @pytest.fixture
 def shop(config, database, tiny):
-    """The service with a worker on a quick device."""
     return Shop(config, database, tiny)
 
 

@@ -26,7 +26,6 @@ LATER_US = now_us() + 400 * DAY_US
 
 
 def board_with_picture(database, pictures, key, *calls):
-    """Add a decided board with one picture; return the picture's file."""
     with database.writing() as connection:
         receiving = pictures.receive()
         receiving.write(grey(len(key)) + key.encode())
@@ -57,7 +56,6 @@ def test_the_oldest_pictures_of_good_boards_go_until_there_is_room(sqlite_databa
 
 
 def archive_in(folder):
-    """Return an empty archive."""
     folder.mkdir(exist_ok=True)
     (folder / retention.MARK).touch()
     return folder

@@ -147,7 +147,6 @@ def fill(served, boards, end_us):
 
 @contextmanager
 def statements(engine):
-    """Collect all statements with their parameters."""
     seen = []
 
     def see(connection, cursor, statement, parameters, context, executemany):
@@ -240,7 +239,6 @@ def test_what_pages_read_does_not_grow_with_the_history(served, monkeypatch):
 
 
 def steps_of(served, path):
-    """Return how many instructions SQLite executes for a page."""
     steps = 0
 
     def step():

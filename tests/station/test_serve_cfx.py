@@ -26,7 +26,6 @@ WORDS = CfxFormat(Origin("aoi-1", "acme.aoi.7"))
 
 
 def messages(database):
-    """Return the envelopes of all events, as they are sent."""
     with database.reading() as connection:
         envelopes = [envelope_of(connection, event, KeptRecipes()) for event in event_log.after(connection, 0)]
     return [json.loads(message.encoded) for one in envelopes for message in WORDS.messages(one)]

@@ -87,7 +87,6 @@ def camera(served, tmp_path):
 
 @pytest.fixture
 def counted(camera):
-    """A folder of a board that has the parts R1 and R2."""
     activated(camera.served.database, TINY, parts=PARTS)
     return camera
 

@@ -327,14 +327,12 @@ class Scanner:
 
 
 def scans():
-    """Yield every beginning with every end."""
     for begin in BEGINS.values():
         for end, lag_ms in ENDS.values():
             yield begin, end, lag_ms
 
 
 def watched(page):
-    """Return a list to which each request is added that changes something."""
     sent = []
     page.on("request", lambda request: sent.append(request.url.split("?")[0]) if request.method != "GET" else None)
     return sent

@@ -6,7 +6,6 @@ import re
 import shutil
 import stat
 import time
-import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -415,17 +414,6 @@ def test_systemd_and_compose_wait_as_long_as_each_process_needs():
         assert float(container["stop_grace_period"].removesuffix("s")) > most_s
     # A worker that starts has so long until it ends by itself, with a trace.
     assert float(unit["WatchdogSec"]) >= processes.STARTS_FOR * config.line.hangs_after_s
-
-
-def test_the_container_is_made_of_what_the_guide_makes():
-    text = (FOLDER / "Containerfile").read_text(encoding="utf-8")
-    guide = (FOLDER.parent / "operations.md").read_text(encoding="utf-8")
-    assert "cp requirements.lock wheelhouse/" in guide
-    project = tomllib.loads((FOLDER.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
-    assert set(re.findall(r"--no-deps ([\w-]+)$", guide + text, re.MULTILINE)) == {project}
-    assert "--requirement /wheelhouse/requirements.lock" in text
-    assert all("--no-index" in part and "--no-deps" in part for part in re.findall(r"pip install[^&]*", text))
-    assert (FOLDER.parents[1] / "requirements.lock").is_file()
 
 
 # What the dashboard and the guide say of the metrics is what the gate exports

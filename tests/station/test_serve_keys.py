@@ -67,7 +67,6 @@ def meanings(*cases):
 
 
 def scan(begin, ends, lag_ms, gap_ms=8):
-    """Return a scan of SN0 with the times of its keys."""
     keys = [(key, LATER + gap_ms * number) for number, key in enumerate([*begin, "S", "N", "0"])]
     return keys + [(key, keys[-1][1] + lag_ms + 8 * number) for number, key in enumerate(ends)]
 

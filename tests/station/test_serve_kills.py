@@ -13,6 +13,7 @@ from killed import (
     LEAST_KILLS,
     Feeder,
     add_feeder,
+    begin_forks,
     check_one_decision_each,
     decide_late,
     decisions,
@@ -50,6 +51,7 @@ LINE_POINTS = (Failpoint.BOARD_BEGUN, Failpoint.SUBMITTED, Failpoint.FOUND, Fail
 def config(tmp_path, database):
     """A service on either database, whose `web` tells a file what happens."""
     (folder := tmp_path / "service").mkdir()
+    begin_forks()  # it loads torch, which is no part of a test's time
     url, sinks = database.url.render_as_string(hide_password=False), told_to(tmp_path / "told")
     return config_of(folder, database=url, listen={"port": free_port()}, sinks=sinks)
 
@@ -92,12 +94,12 @@ def check_pictures(config, database):
 
 
 def test_what_a_killed_gate_has_accepted_is_on_the_disk_and_nothing_else_is(config, database):
-    """A gate is killed at each point, and the next gate goes on with the same board."""
+    """A gate is killed at a point, and the next gate goes on with the same board."""
     activated(database, TINY)
     pictures = {"R1": LIGHT, "R2": DARK}
     address, body = f"http://127.0.0.1:{config.listen.port}", {"recipe": "tiny", "views": views_of(pictures)}
     feeder = Feeder(address, add_feeder(database), "k1", pictures, body)
-    hand_in_while_the_gate_is_killed(config, feeder, GATE_POINTS)
+    hand_in_while_the_gate_is_killed(config, feeder, (Failpoint.VIEW_KEPT, Failpoint.BOARD_CHECKED))
     with database.reading() as connection:
         (board,) = board_rows.newest(connection)
         assert [view.name for view in views.of_board(connection, board.key)] == ["R1", "R2"]
@@ -190,7 +192,6 @@ class Service:
                         assert pictures.path(view.file).stat().st_size == view.size_bytes
 
     def answer(self, chance):
-        """Answer some calls, and correct an earlier answer."""
         with self.database.writing() as connection:
             for call in chance.sample(found := call_rows.open_calls(connection), len(found) // 2):
                 word = NewVerification(chance.choice(list(Outcome)), now_us(), "ann")
@@ -199,7 +200,6 @@ class Service:
 
 
 def chosen(chance):
-    """Return three pictures, light or dark, no two of them the same."""
     return {f"R{number}": grey(chance.choice([200, 200, 20]) + number) for number in range(3)}
 
 

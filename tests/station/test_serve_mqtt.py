@@ -36,7 +36,6 @@ def sink_to(port, topic="coe/a", **more):
 
 
 def plant_told(database, folder, **sink):
-    """Run a bridge with one MQTT sink, `plant`, until the block ends."""
     config = config_of(folder, sinks={"mqtt": {"plant": {"host": "localhost", **sink}}})
     return bridged(database, sinks_of(config.station, config.sinks))
 

@@ -4,7 +4,6 @@ import re
 import time
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from quick_line import COSTS, EXPERTS, quick
@@ -153,18 +152,6 @@ def test_a_path_that_leads_nowhere_is_a_page_for_people_and_a_problem_for_progra
     assert served.nobody.get("/nothing/here", headers=by_person).headers["location"].startswith("/login?next=")
     for client in (served.operator, served.nobody):
         problem(client.get("/api/v1/nothing"), 404, "not-found")
-
-
-def test_every_page_has_one_heading_and_no_column_without_a_word(served, person):
-    with_hostile_texts(served)
-    for path in [*PATHS, "/login"]:
-        text = person.get(path).text
-        assert text.count("<h1") == 1, path
-        assert not re.search(r"<th[^>]*></th>", text), path
-    for template in Path(rendering.__file__).parent.glob("*.j2"):
-        text = template.read_text()
-        assert not re.search(r'<a [^>]*><img [^>]*alt=""', text), f"{template.name} has a link without words"
-        assert not re.search(r"<h\d[^>]* role=", text), f"{template.name} has a heading that is none"
 
 
 def test_only_engineers_see_the_audit_and_it_is_verified(served, person):

@@ -213,13 +213,11 @@ def units(config, folder):
 
 @pytest.fixture
 def made(tmp_path):
-    """The config file of a new service for a board with real weights."""
     board, store = synthetic.synthetic_board(tmp_path, kind="resnet18", experts=2, input_size=32, seed=0)
     return create(tmp_path / "service", Wanted(str(board), store.root, "500MB", port=free_port())).config
 
 
 def feeder_of(config, database, key, within_s=None):
-    """Return what hands a board in until it is accepted."""
     api_key = json.loads((config.data.parent / "keys.json").read_text(encoding="utf-8"))["feeder"]
     (recipe,) = database.read(recipe_versions.all_active)
     component = next(iter(RecipeContent.model_validate(recipe.content).board(recipe.name).components))

@@ -79,7 +79,6 @@ def verdict_of(database, board):
 
 
 def add(database, rules, name="tiny"):
-    """Add a version, and ask for its activation."""
     with database.writing() as connection:
         recipe = recipe_versions.add(connection, name, {"rules": rules}, by="ann", now_us=now_us())
         return recipe, recipe_versions.ask_activation(connection, recipe.id, by="ann", now_us=now_us())

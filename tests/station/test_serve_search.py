@@ -88,8 +88,6 @@ def answered(connection, call_id, outcome, at_us=NOON + 9, by="ann"):
 
 
 def naive(connection, asked):
-    """Look at every board."""
-
     def is_found(board):
         units = [serial for serial in board.request["serials"].values() if serial]
         called = [one.component for one in call_rows.of_board(connection, board.id)]

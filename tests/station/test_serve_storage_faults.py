@@ -73,12 +73,10 @@ def logged():
 
 
 def look(served):
-    """Let the gate give its sign of life, as it does every two seconds."""
     asyncio.run(give_sign(served.gate))
 
 
 def shown(served):
-    """Return the open faults, as the API shows them."""
     return [(fault["kind"], fault["about"]) for fault in served.operator.get("/api/v1/faults").json()["faults"]]
 
 

@@ -266,7 +266,6 @@ def test_a_spreadsheet_is_kept_as_text(served):
 
 
 def spreadsheet(rows=3):
-    """Return a spreadsheet with so many short rows."""
     book, file = Workbook(), io.BytesIO()
     for _ in range(rows):
         book.active.append(["R1"])

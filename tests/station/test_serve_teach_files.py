@@ -90,7 +90,6 @@ ROWS = "Ref,Val,Package,PosX,PosY,Rot,Side\nR1,1k,R_0402,5,5,0,top\n"
 
 
 def begun(folder, rows=ROWS):
-    """Return a draft with a placement file alone."""
     draft = BoardDraft(folder, "line7")
     (draft.folder / "placements").mkdir(parents=True)
     (draft.folder / "placements" / "pnp.csv").write_text(rows)

@@ -54,7 +54,6 @@ database = embedded_database(busy_s=2.0)
 
 
 def decided(config, database, tiny, *handed_in):
-    """Run a line until boards are decided; return the calls of each."""
     with deciding(config, database, quick_opener(tiny, RedDevice())):
         eventually(lambda: all(state_of(database, board.id).verdict is not None for board in handed_in))
     with database.reading() as connection:
@@ -129,26 +128,22 @@ def test_units_that_are_marked_or_named_as_bad_are_one_call_each_and_never_ok(co
     assert [one.refdes for one in good] == ["r1c1/P1", "r1c1/P2"]
 
 
-def test_a_torn_picture_is_review_and_a_lost_one_is_a_fault(config, database, tiny):
+def test_a_picture_that_is_torn_lost_or_changed_on_the_disk_is_review_and_a_lost_one_is_a_fault(config, database, tiny):
     recipe = activated(database, TINY, whole=WHOLE)
-    torn = accept_request(config, database, recipe.id, {"top": png(BOARD)[:2000]}, {"whole": "top"})
-    lost = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"}, key="k2")
-    next(path for path in config.pictures.glob("*/*") if path.stat().st_size > 2000).unlink()
-    found = decided(config, database, tiny, torn, lost)
+    contents = (png(BOARD)[:2000], png(BOARD), png(BOARD) + b"one byte more")
+    handed_in = [
+        accept_request(config, database, recipe.id, {"top": content}, {"whole": "top"}, key=f"k{number}")
+        for number, content in enumerate(contents)
+    ]
+    _, lost, changed = sorted((path for path in config.pictures.glob("*/*")), key=lambda path: path.stat().st_size)
+    lost.unlink()
+    changed.write_bytes(png(BOARD))
+    found = decided(config, database, tiny, *handed_in)
     for of_board in found:
         assert [(call.verdict, call.reason) for call in of_board] == [(Verdict.REVIEW, CallReason.FAILED)] * 4
+    assert "its file was changed" in found[2][0].detail
     (fault,) = database.read(fault_log.open_faults)
-    assert (fault.kind, fault.board_id) == (FaultKind.IMAGE_LOST, lost.id)
-
-
-def test_a_picture_that_was_changed_on_the_disk_is_review(config, database, tiny):
-    recipe = activated(database, TINY, whole=WHOLE)
-    board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
-    (file,) = (path for path in config.pictures.glob("*/*") if path.is_file())
-    file.write_bytes(png(BOARD) + b"one byte more")
-    (of_board,) = decided(config, database, tiny, board)
-    assert [(call.verdict, call.reason) for call in of_board] == [(Verdict.REVIEW, CallReason.FAILED)] * 4
-    assert "its file was changed" in of_board[0].detail
+    assert (fault.kind, fault.board_id) == (FaultKind.IMAGE_LOST, handed_in[1].id)
 
 
 def test_a_picture_on_which_the_code_fails_is_review_and_the_line_goes_on(config, database, tiny, monkeypatch):

@@ -49,7 +49,6 @@ class Watch:
         self._watch.look()
 
     def at(self, passed_s, every_s=1.0):
-        """Look again and again until then."""
         while self.passed_s < passed_s:
             self.passed_s = min(passed_s, self.passed_s + every_s)
             self._watch.look()

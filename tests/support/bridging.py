@@ -51,7 +51,6 @@ def waiting(database, sink):
 
 
 def is_faulty(database):
-    """Whether a sink of this database cannot be told."""
     return bool(database.read(fault_log.open_faults))
 
 
@@ -87,7 +86,6 @@ class Remembered(SinkConnection):
 
 
 def told(database, **sinks):
-    """Run the bridge with these sinks until the block ends."""
     return bridged(database, {name: partial(Sink, sink, EventFormat(Origin("aoi-1"))) for name, sink in sinks.items()})
 
 

@@ -48,10 +48,13 @@ GATE_POINTS = (
 
 
 def forks():
-    """Return the context of processes that begin with all libraries loaded."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     return context
+
+
+def begin_forks():
+    assert status_of(start(forks)) == 0
 
 
 def kill_at(point, nth):
@@ -114,18 +117,15 @@ def undecided(database):
 
 
 def run_line(config, tiny, point=None, nth=1):
-    """Run a line to its end; return its exit status."""
     return status_of(start(decide_all, config, tiny, point, nth))
 
 
 def status_of(process):
-    """Return the exit status of a process, once it has ended."""
     process.join(1000)
     return process.exitcode
 
 
 def serve_gate(config, point, nth):
-    """Run `web` until it is told to end, or until the point."""
     kill_at(point, nth)
     processes.web(config)
 
@@ -149,7 +149,6 @@ class FileSink(SinkConnection):
 
 
 def told_to(file):
-    """Return the sinks of a config that tell this file."""
     return {"killed:FileSettings": {"plant": {"file": file}}}
 
 
@@ -215,7 +214,6 @@ def views_of(pictures):
 
 
 def add_feeder(database):
-    """Add a feeder's key, and return it."""
     key = keys.generate()
     database.write(keys.add, "feeder", Role.FEEDER, key, now_us=now_us())
     return key

@@ -27,7 +27,6 @@ SCAN = """([keys, field]) => {
 
 
 def signed_in(served, browser, role, path):
-    """Return a page of somebody who signed in with the keyboard."""
     key = keys.generate()
     served.database.write(keys.add, f"a new {role.value}", role, key, now_us=now_us())
     page = browser.new_page()
@@ -38,7 +37,6 @@ def signed_in(served, browser, role, path):
 
 
 def holding(served, **settings):
-    """Give this gate other settings of the verify page."""
     verify = VerifySection.model_validate(settings)
     served.gate.config = served.gate.config.model_copy(update={"verify": verify})
 

@@ -13,13 +13,11 @@ NOON = 1_700_000_000_000_000
 
 
 def the(row):
-    """Return what must be there."""
     assert row is not None
     return row
 
 
 def files_of_views(connection):
-    """Return the names of all files that belong to a view."""
     return {one.file for one in row_types.listed(connection, View, view.c.removed_us.is_(None))}
 
 
@@ -61,7 +59,6 @@ def decided(connection, key, *calls):
 
 
 def decide(database, key, *calls, fine=None):
-    """Decide the board that was accepted with a key, now."""
     with database.writing() as connection:
         board = the(board_rows.of_key(connection, key))
         assert board_rows.decide(connection, decision(board, *calls, fine=fine, at_us=now_us()))

@@ -53,7 +53,6 @@ class Served:
     nobody: httpx.Client
 
     def limit(self, **limits):
-        """Give this gate alone other limits."""
         self.gate.config = self.gate.config.model_copy(update={"limits": Limits.model_validate(limits)})
 
     @property
@@ -62,7 +61,6 @@ class Served:
 
 
 def client_of(address, key=""):
-    """Return a client of a gate; with a key, as its owner."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     # The gates speak plain HTTP here. A client that could verify certificates takes 45 ms to read those of the system.
     return httpx.Client(base_url=address, headers=headers, timeout=20, verify=False)
@@ -127,7 +125,6 @@ def locked(database):
 
 
 def activated(database, rules, name="tiny", **content):
-    """Add a recipe and make it active."""
     with database.writing() as connection:
         recipe = recipe_versions.add(connection, name, {"rules": rules, **content}, by="ann", now_us=now_us())
         asked = recipe_versions.ask_activation(connection, recipe.id, by="ann", now_us=now_us())
@@ -136,7 +133,6 @@ def activated(database, rules, name="tiny", **content):
 
 
 def png(seed=0, side=40):
-    """Return a picture of noise as the bytes of a PNG file."""
     pixels = np.random.default_rng(seed).integers(0, 255, (side, side, 3), dtype=np.uint8)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "png", compress_level=1)
@@ -144,7 +140,6 @@ def png(seed=0, side=40):
 
 
 def put(client, key, name, content=None):
-    """Hand a view in."""
     content = png() if content is None else content
     headers = {"X-SHA256": hashlib.sha256(content).hexdigest()}
     return client.put(f"/api/v1/boards/{key}/views/{name}", content=content, headers=headers)
@@ -187,7 +182,6 @@ def signed_in(served, role=Role.OPERATOR, name=""):
 
 
 def csrf(page):
-    """Return the token that a page holds."""
     return page.partition('name="csrf" content="')[2].partition('"')[0]
 
 
@@ -202,7 +196,6 @@ def problem(answer, status, kind):
 
 
 def raw(served, *parts, wait=lambda: None):
-    """Send bytes as they are, and return all that comes back."""
     host, port = served.address.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:
         for part in parts:

@@ -59,13 +59,11 @@ def accept_request(config, database, recipe_id, pictures, said, *, key="k1", wit
 
 
 def quick_opener(tiny, device, **options):
-    """Return a function that opens lines on a quick device."""
     return lambda boards: quick((boards, tiny[1]), device, **options)
 
 
 @contextmanager
 def deciding(config, database, open_line, clocks=None, adjust=None):
-    """Run a station on a thread until the block ends; None opens real lines, whose configs `adjust` may change."""
     station = Station(config, database, open_line=open_line, adjust=adjust, **({"clocks": clocks} if clocks else {}))
     errors = []
 
@@ -108,7 +106,6 @@ class Shop:
         return accept(self.config, self.database, id, pictures, key=key, within_s=within_s)
 
     def deciding(self, clocks=None, **options):
-        """Run a worker until the block ends."""
         return deciding(self.config, self.database, quick_opener(self.tiny, self.device, **options), clocks)
 
     def decide(self, *boards):
@@ -126,9 +123,7 @@ class Shop:
         return self.database.read(call_rows.of_board, board.id)
 
     def kinds(self, board):
-        """The kinds of the board's events."""
         return [event.kind for event in self.database.read(event_log.after, 0, board_id=board.id)]
 
     def faults(self):
-        """The open faults."""
         return self.database.read(fault_log.open_faults)

@@ -69,7 +69,6 @@ COMPARING = TINY.replace("{count: 5,", "{count: 5, reference: A,")
 
 
 def found(path):
-    """Locate the drawn board, as the line does."""
     layout = layout_of(WHOLE)
     path.write_bytes(png(BOARD))
     digest = hashlib.sha256(png(BOARD)).hexdigest()
@@ -78,7 +77,6 @@ def found(path):
 
 
 def places(board):
-    """Return the places of all parts, as they come out of the database."""
     return {item.refdes: json.loads(json.dumps(item.place)) for item in board.items.seen}
 
 
