@@ -52,16 +52,21 @@ def fill(folder, *prepared):
     """Put the experts of the board into a store in a folder, with blobs of the variants named; and its file there."""
     (folder / "trunk.yaml").write_text(BOARD, encoding="utf-8")
     store = Store(folder / "store")
-    kind = kinds.resolve("narrow")
     for name, labels in LABELS.items():
-        id, state = f"trunk/{name}", weights(name)
-        store.put(id, kind="narrow", labels=labels, input_size=32, state=state)
-        folded = fold(kind, Expert(name, "narrow", labels, 32, id), state)
+        id = f"trunk/{name}"
+        store.put(id, kind="narrow", labels=labels, input_size=32, state=weights(name))
         for variant in prepared:
-            made = lay_out(folded, variant, kind="narrow", labels=len(labels), identity=header(store.path(id)).identity)
-            with store.changing(id) as manifest:
-                put(store, manifest, made.bytes, agreement=AGREEMENT, escalate_below=0.0)
+            put_blob(store, Expert(name, "narrow", labels, 32, id), variant)
     return store
+
+
+def put_blob(store, expert, variant):
+    """Put a variant of an expert beside its weights."""
+    own = header(store.path(expert.weights)).identity
+    folded = fold(kinds.resolve(expert.kind), expert, store.load(expert.weights))
+    made = lay_out(folded, variant, kind=expert.kind, labels=len(expert.labels), identity=own)
+    with store.changing(expert.weights) as manifest:
+        put(store, manifest, made.bytes, agreement=AGREEMENT, escalate_below=0.0)
 
 
 def share(store, *ids):

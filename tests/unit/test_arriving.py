@@ -232,6 +232,7 @@ def test_images_of_a_dead_share_get_their_own_failure(tiny, pictures, answers, m
         for future in lost:
             assert future.result(60).failure.kind is FailureKind.LATE
         assert line.longest_decoding_s() < 60
+        assert line.close(timeout_s=60), "in time"
 
 
 @pytest.mark.parametrize("end", [lambda line: line.stop(), lambda line: line.close(timeout_s=0.1)])

@@ -73,21 +73,11 @@ class Bench:
         return Cost(RUN_S[expert.variant] * expert.input_size**2 / 1024, 0.0, float(size), size, 8)
 
 
-def manifest(expert, **variants):
-    agreement = Agreement(images=9, labels_equal=1.0, largest_score_difference=0.0)
-    return Manifest(
-        id=expert.weights,
-        kind=expert.kind,
-        labels=expert.labels,
-        input_size=expert.input_size,
-        file="w",
-        bytes=80,
-        checksum="",
-        variants={
-            name: PreparedVariant(file=name, bytes=size, digest="", agreement=agreement, escalate_below=0.25)
-            for name, size in variants.items()
-        },
-    )
+def manifest(expert, checksum="", **sizes):
+    more = {"agreement": Agreement(images=9, labels_equal=1.0, largest_score_difference=0.0), "escalate_below": 0.25}
+    variants = {name: PreparedVariant(file=name, bytes=size, digest="", **more) for name, size in sizes.items()}
+    own = {"id": expert.weights, "kind": expert.kind, "labels": expert.labels, "input_size": expert.input_size}
+    return Manifest(**own, file="w", bytes=80, checksum=checksum, variants=variants)
 
 
 @pytest.fixture
@@ -174,9 +164,7 @@ def test_further_experts_of_a_known_architecture_are_worked_out_and_the_others_k
     line_options = LineOptions.of("b", precision="mixed")
     first = line_up(line_options, board, known(board, manifests), {"cpu": bench}, KINDS, None)
     bench.measured.clear()
-    larger = rules_from(
-        BOARD.replace("  b: {kind: net, input: 32", "  c: {kind: net, input: 128").replace("inspect: b", "inspect: c")
-    )
+    larger = rules_from(BOARD.replace("b: {kind: net, input: 32", "c: {kind: net, input: 128").replace(": b}", ": c}"))
     expert = larger.experts["c"]
     register = known(board, manifests, larger, {expert.weights: manifest(expert, fp32=352, int8=88)})
     later = line_up(line_options, larger, register, {"cpu": bench}, KINDS, None, first)
@@ -205,23 +193,12 @@ def test_an_int8_that_cannot_be_opened_is_measured_with_another_or_told(board, d
     assert [told in note for note in said if "a is damaged" in note] == [True] * bool(told)
 
 
-BOARD_BOARDS = """
-board: {name}
-experts:
-  joint: {{kind: k, labels: [ok, bad], input: 8, reject: [{reject}]{more}}}
-components:
-  R: {{count: 1, inspect: joint{then}}}
-"""
-
-
 def read(name, checksum="1", *, reject="bad", more="", then=""):
     """A board with one expert, `joint`, whose weights have a checksum."""
-    rules = rules_from(BOARD_BOARDS.format(name=name, reject=reject, more=more, then=then))
-    weights = rules.experts["joint"].weights
-    manifest = Manifest(
-        id=weights, kind="k", labels=("ok", "bad"), input_size=8, file="w.safetensors", bytes=1, checksum=checksum
-    )
-    return LineBoard(AskedBoard(name.upper()), rules, {weights: manifest}, {}, {}, {"R": 192}, frozenset(), 1.0)
+    expert = f"joint: {{kind: k, labels: [ok, bad], input: 8, reject: [{reject}]{more}}}"
+    rules = rules_from(f"board: {name}\nexperts:\n  {expert}\ncomponents:\n  R: {{count: 1, inspect: joint{then}}}\n")
+    known = {expert.weights: manifest(expert, checksum) for expert in rules.experts.values()}
+    return LineBoard(AskedBoard(name.upper()), rules, known, {}, {}, {"R": 192}, frozenset(), 1.0)
 
 
 def joint(register, board):
@@ -261,17 +238,12 @@ class Line:
 
     def __init__(self, *boards):
         self.register, self.told = Register("fp32"), []
-        self.boards = LineBoards([self._enrol(board) for board in boards], self.told.append)
+        self.boards = LineBoards([self.register.enrol(board, alone=False) for board in boards], self.told.append)
 
-    def _enrol(self, board):
-        return self.register.enrol(board, alone=False)
-
-    def switch(self, *boards):
-        now, then = (
-            RulesChanged(board.rules.router, board.rules.graph, CostTable({}), Plan((), ()), {}, {})
-            for board in (boards[0], boards[0])
-        )
-        self.boards.switch([self._enrol(board) for board in boards], now, then)
+    def switch(self, board):
+        rules = (board.rules.router, board.rules.graph)
+        now, then = (RulesChanged(*rules, CostTable({}), Plan((), ()), {}, {}) for _ in range(2))
+        self.boards.switch([self.register.enrol(board, alone=False)], now, then)
         return now, then
 
 

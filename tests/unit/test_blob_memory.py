@@ -38,6 +38,11 @@ def blob(value, pages=1):
     return [of(value, pages)]
 
 
+def keep(host, **pages):
+    for name, count in pages.items():
+        host.keep(name, Copy(host.take(count * PAGE), Content(())))
+
+
 @pytest.fixture
 def driver():
     # The lane does everything at once, as far as marks let it; executors come as late as they can.
@@ -78,8 +83,7 @@ def test_a_copy_that_lies_in_pieces_arrives_whole_on_the_device_and_comes_down_a
     driver = FakeDriver()
     lane, host = driver.stream("lane"), HostMemory(driver, 6 * PAGE)
     memory = BlobMemory(driver, lane, 8 * PAGE)
-    for name, pages in (("a", 1), ("b", 2), ("c", 1), ("d", 2)):
-        host.keep(name, Copy(host.take(pages * PAGE), Content(())))
+    keep(host, a=1, b=2, c=1, d=2)
     host.forget("a")
     host.forget("c")
     taken = host.take(2 * PAGE)
@@ -161,17 +165,15 @@ def test_memory_that_the_device_still_reads_is_not_lent_again():
 
 def test_copies_go_when_nothing_else_is_left_the_oldest_first_and_make_room_for_their_like():
     host = HostMemory(FakeDriver(), 3 * PAGE)
-    for name in "abc":
-        host.keep(name, Copy(host.take(PAGE), Content(())))
+    keep(host, a=1, b=1, c=1)
     host.take(2 * PAGE)
     assert [host.copy_of(name) is not None for name in "abc"] == [False, False, True]
-    with pytest.raises(DeviceFull, match="give more --host-memory"):
-        host.take(4 * PAGE)
-    with pytest.raises(DeviceFull, match="give more --host-memory"):
-        host.take(2 * PAGE)  # two pages are lent
+    for pages in (4, 2):  # two pages are lent
+        with pytest.raises(DeviceFull, match="--host-memory"):
+            host.take(pages * PAGE)
     host = HostMemory(FakeDriver(), 2 * PAGE)
     for _ in range(5):
-        host.keep("a", Copy(host.take(PAGE), Content(())))
+        keep(host, a=1)
     assert len(host.take(PAGE)) == PAGE
     assert host.copy_of("a") is not None
 
@@ -187,7 +189,7 @@ def test_copies_go_when_nothing_else_is_left_the_oldest_first_and_make_room_for_
 )
 def test_who_copies_from_pinned_memory_holds_all_others_off(act):
     host = HostMemory(FakeDriver(), 3 * PAGE)
-    host.keep("a", Copy(host.take(PAGE), Content(())))
+    keep(host, a=1)
     thread = threading.Thread(target=act, args=[host])
     with host.lock:
         thread.start()

@@ -151,10 +151,11 @@ def picture_of(grey):
     return np.repeat(grey.round().clip(0, 255).astype(np.uint8)[..., None], 3, axis=2)
 
 
-def marked(at_mm, pose, drawn, diameter=24.0):
+def marked(places, pose, drawn, level=15):
+    """Draw a board with a disc at each of these places, in millimetres."""
     picture = draw(drawn, pose, seed=None)[..., 0].astype(float)
-    if at_mm is not None:
-        disc(picture, *truth(drawn, pose)[0].pixels(np.array([at_mm]))[0], diameter, 15)
+    for at in places:
+        disc(picture, *truth(drawn, pose)[0].pixels(np.array([at]))[0], 24, level)
     return picture_of(picture)
 
 
@@ -167,17 +168,14 @@ def test_a_landmark_tells_how_a_board_lies_whose_fiducials_lie_alike(turn, x_px)
     assert blind_to(layout([PARTS[1]], **changes)) == ("turned by 180 degrees",)
     assert (blind_to(known), warnings_of(known)) == ((), ())
     for turned in (0, 180):
-        picture = marked((16.5, 3.5), Pose(turn_deg=turn + turned, x_px=x_px), known)
+        picture = marked([(16.5, 3.5)], Pose(turn_deg=turn + turned, x_px=x_px), known)
         assert locate(picture, layout([PARTS[1]], **changes)).registered, "the fiducials alone notice nothing"
         location = locate(picture, known)
         assert location.registered is (turned == 0), location.why
     assert "turned by 180 degrees" in location.why
-    assert not locate(marked(None, Pose(), known), known).registered
-    both = marked((16.5, 3.5), Pose(), known)
-    disc_at = truth(known, Pose())[0].pixels(np.array([(20 - 16.5, 16 - 3.5)]))[0]
-    grey = both[..., 0].astype(float)
-    disc(grey, *disc_at, 24, 15)
-    assert "unique landmark" in locate(picture_of(grey), known).why
+    assert not locate(marked([], Pose(), known), known).registered
+    both = marked([(16.5, 3.5), (20 - 16.5, 16 - 3.5)], Pose(), known)
+    assert "unique landmark" in locate(both, known).why
 
 
 @pytest.mark.parametrize("at", [(6.0, 8.0), (6.0, 8.3), (10.0, 14.0)])
@@ -186,9 +184,9 @@ def test_a_landmark_that_one_way_leaves_in_its_place_tells_the_others(at):
     fiducials = {"diameter": 1, "at": {"F1": [2, 8], "F2": [18, 8]}}
     known = layout([PARTS[1]], fiducials=fiducials, landmark={"at": list(at), "diameter": 1.2, "look": "dark"})
     assert blind_to(known) == ("mirrored",)
-    right = locate(marked(at, Pose(), known), known)
+    right = locate(marked([at], Pose(), known), known)
     assert right.registered, right.why
-    assert not locate(marked(at, Pose(turn_deg=180), known), known).registered
+    assert not locate(marked([at], Pose(turn_deg=180), known), known).registered
 
 
 def test_other_discs_do_not_lead_astray_but_a_second_set_is_ambiguous():
@@ -315,10 +313,9 @@ def test_units_with_a_bad_mark_are_skipped_and_named():
     panel = layout(ON_PANEL, **PANEL)
     picture = draw(panel)
     assert locate(picture, panel).skipped == {}
-    grey = picture[..., 0].astype(float)
     mark = panel.marks["r1c2"]
-    disc(grey, *truth(panel, Pose())[0].pixels(np.array([[mark.x_mm, mark.y_mm]]))[0], 24, 240)
-    board = read_board(picture_of(grey), panel, "SN1", name="p.png")
+    bad = marked([(mark.x_mm, mark.y_mm)], Pose(), panel, level=240)
+    board = read_board(bad, panel, "SN1", name="p.png")
     seen = [(p.serial, p.refdes, p.name) for p in board.pictures()]
     assert seen == [("SN1-r1c1", name, f"p.png/r1c1/{name}") for name in ("P1", "P2")]
     skipped = list(board.results())

@@ -10,7 +10,7 @@ import psutil
 import pytest
 import torch
 from bare_kind import BareKind
-from common_trunk import AGREEMENT, BOARD, share
+from common_trunk import BOARD, put_blob, share
 from fake_gpu import FakeDriver
 from safetensors.torch import load_file
 from tables import with_slow_rows
@@ -30,10 +30,8 @@ from coe.store.kinds import ExpertInput
 from coe.store.skeletons import random_weights
 from coe.store.store import Store
 from coe.store.variants import put
-from coe.store.weights_file import header
 from coe.testing import Experiment
 from coe.variants.fold import fold, network
-from coe.variants.layout import lay_out
 
 NUMBERS = 100_000
 """So many numbers has a body, and so many the rest, that a handful of experts fill the device."""
@@ -351,11 +349,8 @@ def store_sessions(backbone, built_once):
             expert = expert_of("probe", name=name)
             state = state_of(expert, backbone, seed)
             store.put(expert.weights, kind="probe", labels=expert.labels, input_size=64, state=state)
-            identity = header(store.path(expert.weights)).identity
             if name != "bare":
-                made = lay_out(fold(PROBE, expert, state), "fp32", kind="probe", labels=2, identity=identity)
-                with store.changing(expert.weights) as manifest:
-                    put(store, manifest, made.bytes, agreement=AGREEMENT, escalate_below=0.0)
+                put_blob(store, expert, "fp32")
             bodies.divide_frozen(store, store.manifest(expert.weights), ("backbone.",))
 
     return Store(built_once("probes", make))

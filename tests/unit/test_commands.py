@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 import typer
+from picture_folders import make
 from PIL import Image
 
 import coe
@@ -94,13 +95,10 @@ def test_each_command_shows_the_version(command, call):
 
 
 def test_a_component_that_the_board_lacks_is_named_beside_those_it_has(tmp_path):
-    for name in ("cookie/good/a.png", "SN1/deep/R1__R0402.png", "more/R0402/a.png"):
-        (tmp_path / name).parent.mkdir(parents=True)
-        Image.new("RGB", (32, 32)).save(tmp_path / name)
-    many = Components([f"part-{number}" for number in range(30)] + ["R0402"])
-    for known in (Components(["R0402", "C0603"]), many):
-        told = {item.name: str(item.error) for item in find(tmp_path, known)[0]}
-        assert all(word in told["cookie/good/a.png"] for word in ("'cookie'", "not a component", "R0402"))
+    names = make(tmp_path, "cookie/good/a.png", "SN1/deep/R1__R0402.png", "more/R0402/a.png")
+    for known in (["R0402", "C0603"], [*(f"part-{number}" for number in range(30)), "R0402"]):
+        told = {item.name: str(item.error) for item in find(names, Components(known))[0]}
+        assert all(word in told["cookie/good/a.png"] for word in ("'cookie'", "R0402"))
         assert all("too deep" in told[name] for name in ("SN1/deep/R1__R0402.png", "more/R0402/a.png"))
 
 

@@ -96,20 +96,18 @@ def test_only_what_is_not_there_or_outdated_is_trained(tmp_path):
     assert "led-lens" in missing_experts(store, 2, False)
 
 
-@pytest.mark.parametrize(
-    ("defect", "verdict", "wrong"),
-    [("", "OK", None), ("", "NG", "false_calls"), ("", "REVIEW", "good_reviewed"), ("missing", "NG", None),
-     ("missing", "OK", "escapes"), ("missing", "REVIEW", "bad_reviewed")],
-)  # fmt: skip
-def test_verdicts_are_counted_against_the_truth(defect, verdict, wrong):
-    count = Count()
-    count.add(defect, Result(Request(1, "R0402-10K"), Verdict(verdict), (), 0.0))
-    assert count.wrong == (wrong is not None)
-    assert wrong is None or getattr(count, wrong) == 1
-    assert count.accuracy == (0.0 if wrong else 1.0)
+COUNTED = {
+    **{("", "OK"): None, ("", "NG"): "false_calls", ("", "REVIEW"): "good_reviewed"},
+    **{("missing", "NG"): None, ("missing", "OK"): "escapes", ("missing", "REVIEW"): "bad_reviewed"},
+}
 
 
-def test_an_image_that_could_not_be_inspected_is_not_right():
+def test_verdicts_are_counted_against_the_truth_and_an_image_that_could_not_be_inspected_is_not_right():
+    for (defect, verdict), wrong in COUNTED.items():
+        count = Count()
+        count.add(defect, Result(Request(1, "R0402-10K"), Verdict(verdict), (), 0.0))
+        assert (count.wrong, count.accuracy) == ((0, 1.0) if wrong is None else (1, 0.0))
+        assert wrong is None or getattr(count, wrong) == 1
     place = BoardPlace("SN1", "R1", "R0402-10K", "", (1,))
     result = Result(Request(1, "R0402-10K"), None, (), 0.0, Failure(FailureKind.IMAGE, "unreadable"))
     parts, defects = tally([(place, result)])
