@@ -181,29 +181,14 @@ def test_a_failure_says_of_which_kind_it_is():
     assert failures_of(line) == ["image", "rules", "load", "run", "rules", "device"]
 
 
-def line_of_two(strategy="coserve", devices=("cuda", "cpu")):
-    rules = board({"A": 3, "B": 2, "C": 1}, {"a": "c"})
-    return VirtualLine(rules, dict.fromkeys("abc", cost()), plan_of(devices, 24), strategy=strategy)
-
-
 def test_a_batch_that_was_running_runs_again_elsewhere():
-    line = line_of_two()
+    rules = board({"A": 3, "B": 2, "C": 1}, {"a": "c"})
+    line = VirtualLine(rules, dict.fromkeys("abc", cost()), plan_of(("cuda", "cpu"), 24))
     arrive(line, 10.0, "BB")
     line.lose(10.1, "cpu")
     line.run()
     assert log_of(line, after=10.0) == [(10.0, "cpu0 run b x1"), (10.1, "cuda0 load b"), (11.1, "cuda0 run b x2")]
     assert [result.latency_s for result in line.results.values()] == [pytest.approx(1.5)] * 2
-
-
-@pytest.mark.parametrize("devices", [("cuda",), ("cuda", "cpu")])
-def test_images_that_are_due_are_answered_too(devices):
-    line = line_of_two("late-binding", devices=devices)
-    for component in "ABCAB":
-        line.arrive(10.0, component, serial="SN1", due_s=13.0)
-    line.lose(10.1, "cuda")
-    line.run()
-    assert len(line.results) == 5
-    assert set(failures_of(line)) == {"" if len(devices) > 1 else "device"}
 
 
 STOPPING = stopping(board({"A": 3, "B": 1}, {"a": "[c, d]", "c": "e"}))

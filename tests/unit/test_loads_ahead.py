@@ -98,16 +98,6 @@ def test_a_speculative_load_becomes_wanted_with_its_image_and_others_wait_for_th
     assert (14.0, "cpu load d") in line.log
 
 
-def test_nothing_leaves_for_an_expert_that_is_needed_later():
-    line = line_of("ABABAB" + "C" + "AB")
-    for index, component in enumerate("ABABAB"):
-        line.arrive(10.0 + 3 * index, component, serial="S1", refdes=f"P{index}")
-    line.run()
-    loads = [(when_s, what) for when_s, what in log_after(line, 10.0) if "load" in what or "evict" in what]
-    # Of a and b, the later is given up for C, and not before it is needed later than C.
-    assert loads[:2] == [(22.2, "cpu evict a"), (22.2, "cpu load c")] or loads[0][0] > 22.0
-
-
 def test_while_pools_fill_a_wanted_expert_comes_next():
     line = line_of(plan=ROOM_FOR_FOUR)
     line.arrive(0.5, "D")
