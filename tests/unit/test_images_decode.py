@@ -383,9 +383,9 @@ def test_a_tiff_that_begins_with_a_smaller_page_is_refused():
 
 
 @pytest.mark.parametrize(
+    # IPTC as LONG, EXIF beyond the end, a directory in itself, and a turn as BYTE.
     ("tag", "kind", "count", "value"),
     [(33723, 4, 20, 8), (34665, 4, 1, 10**6), (34665, 4, 1, 200), (274, 1, 1, 3)],
-    ids=["IPTC as LONG", "EXIF beyond the end", "a directory in itself", "a turn as BYTE"],
 )
 def test_what_is_written_wrongly_beside_the_pixels_costs_no_picture(tag, kind, count, value):
     grey = (GREY16 >> 8).astype(np.uint8)

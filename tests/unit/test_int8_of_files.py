@@ -80,15 +80,9 @@ def pictures(tmp_path_factory):
 def stored(tmp_path, file, *, takes_bytes=False, labels=LABELS):
     store = Store(tmp_path / "store")
     mean, deviation = NORMALIZATIONS["0..255" if takes_bytes else "imagenet"]
-    store.put(
-        EXPERT.weights,
-        kind="onnx",
-        labels=labels,
-        input_size=SIZE,
-        file=file,
-        preprocessing=Preprocessing(mean=mean, std=deviation),
-        outputs=Outputs(name="scores", layout="scores", activation="softmax"),
-    )
+    outputs = Outputs(name="scores", layout="scores", activation="softmax")
+    known = {"labels": labels, "input_size": SIZE, "preprocessing": Preprocessing(mean=mean, std=deviation)}
+    store.put(EXPERT.weights, kind="onnx", file=file, outputs=outputs, **known)
     return store
 
 
@@ -103,23 +97,15 @@ def answers(store, pictures, variant):
     return np.asarray(device.outputs("e", "pool", expert, [kind.preprocess(decode(path), expert) for path in pictures]))
 
 
-FORMS = {
-    "open batch": File(),
-    "batch of one": File(batch=1),
-    "open sizes": File(side="side"),
-    "bytes": File(entry="uint8"),
-    "nodes without names": File(names=False),
-    "axes of size 1": File(shape=("n", 2, 1, 1)),
-    "opset 9": File(opset=9),
-    "opset 13": File(opset=13),
-    "opset 18": File(opset=18),
-    "opset 22": File(opset=22),
-}
+FORMS = [
+    *({}, {"batch": 1}, {"side": "side"}, {"entry": "uint8"}, {"names": False}, {"shape": ("n", 2, 1, 1)}),
+    *({"opset": number} for number in (9, 13, 18, 22)),
+]
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", FORMS, ids=str)
 def test_a_file_in_int8_says_what_it_says_in_floats(form, tmp_path, pictures):
-    file = FORMS[form]
+    file = File(**form)
     store = stored(tmp_path, file.save(tmp_path / "m.onnx"), takes_bytes=file.entry == "uint8")
     outcome = prepared(store, pictures)
     assert (outcome.made, outcome.failed) == (("int8",), {})
@@ -139,12 +125,7 @@ LOOP = """count = Constant<value_int=1>() again = Loop<body=body (int64 number, 
 
 @pytest.mark.parametrize(
     ("file", "word"),
-    [
-        (File(more=QUANTISED), "quantised already"),
-        (File(of=np.float16, entry="float16"), "float32"),
-        (File(more=LOOP), "Loop"),
-    ],
-    ids=["quantised", "16 bits", "loop"],
+    [(File(more=QUANTISED), "quantised"), (File(of=np.float16, entry="float16"), "float32"), (File(more=LOOP), "Loop")],
 )
 def test_a_file_of_which_there_is_no_int8_says_why_and_runs_as_it_is(file, word, tmp_path, pictures):
     outcome = prepared(store := stored(tmp_path, file.save(tmp_path / "m.onnx")), pictures)
@@ -183,13 +164,8 @@ def test_import_makes_it_where_pictures_are_at_hand_and_a_line_uses_it(tmp_path,
     monkeypatch.setattr(CpuDevice, "measure", lambda _, expert: quick if expert.variant == "int8" else full)
     labels = {}
     for precision in ("fp32", "mixed"):
-        with Inspector(
-            tmp_path / "line.yaml",
-            store=store.root,
-            precision=precision,
-            experiment=Experiment(label_floor=0),
-            memory="64MB",
-        ) as line:
+        how = {"precision": precision, "experiment": Experiment(label_floor=0), "memory": "64MB"}
+        with Inspector(tmp_path / "line.yaml", store=store.root, **how) as line:
             futures = [line.submit(np.asarray(decode(path)), "C") for path in pictures]
             results = [future.result(60) for future in futures]
         labels[precision] = [result.findings[-1].label for result in results]

@@ -110,10 +110,9 @@ def test_a_detector_computes_products_as_planned(tmp_path, monkeypatch, bf16):
 @pytest.mark.parametrize(
     ("bits", "samples", "least"),
     [
-        (12, lambda grey: grey.astype(np.uint16) << 4, 0.0),
-        (None, lambda grey: np.dstack([grey, grey, grey, (grey > 200).astype(np.uint8) * 255]), 0.4),
+        (12, lambda grey: grey.astype(np.uint16) << 4, 0.0),  # 12 bits in 16
+        (None, lambda grey: np.dstack([grey, grey, grey, (grey > 200).astype(np.uint8) * 255]), 0.4),  # over white
     ],
-    ids=["12 bits in 16", "over white"],
 )
 def test_a_detector_learns_from_the_pixels_that_are_judged(tmp_path, monkeypatch, bits, samples, least):
     data = data_set(tmp_path / "d", images=3)

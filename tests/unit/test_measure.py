@@ -90,13 +90,9 @@ with line_devices.make({"cpu": 1}, Store(root), {kind: kinds.resolve(kind)}, {"c
 @pytest.mark.parametrize("expert", with_slow_rows([CLASSIFIER, DETECTOR], fast=0), ids=["narrow", "yolov5n"])
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
 def test_a_size_that_was_not_measured_stays_under_its_bound(expert, store):
-    said = subprocess.run(
-        [sys.executable, "-c", PEAK, expert.kind, str(expert.input_size), expert.weights, str(store.root)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-    )
+    command = [sys.executable, "-c", PEAK, expert.kind, str(expert.input_size), expert.weights, str(store.root)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     held, bound = map(int, said.stdout.split())
     # The system counts pages a thread at a time and so late by some.
     assert held < bound + (2 << 20)

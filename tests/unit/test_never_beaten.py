@@ -47,24 +47,16 @@ def workload_of(rules, arrivals):
     return Workload("test", "iid", rules, [Arrival(at_s, Request(i, name)) for i, (at_s, name) in enumerate(arrivals)])
 
 
-def bound_of(line, plan, arrivals, case=None):
-    resident = {load.expert for load in line.loads if load.why is Why.INITIAL}
-    return bound(workload_of(line.board, arrivals), Says(case), line.costs, plan, {}, resident, ())
-
-
-def plan_of(line):
-    return Plan(
-        tuple(pool.spec for pool in line.controller.pools.values()),
-        tuple(ExecutorSpec(one.id, one.device, one.pool.id) for one in line.controller.executors.values()),
-    )
-
-
 @given(cases(), LINE)
 @settings(max_examples=25 * THOROUGH, deadline=None)
 def test_no_line_beats_the_bound(case, chosen):
     line = case.line(*chosen)
     line.run()
-    least = bound_of(line, plan_of(line), case.arrivals, case)
+    controller = line.controller
+    executors = tuple(ExecutorSpec(one.id, one.device, one.pool.id) for one in controller.executors.values())
+    plan = Plan(tuple(pool.spec for pool in controller.pools.values()), executors)
+    resident = {load.expert for load in line.loads if load.why is Why.INITIAL}
+    least = bound(workload_of(line.board, case.arrivals), Says(case), line.costs, plan, {}, resident, ())
     assert sum(load.why is not Why.INITIAL for load in line.loads) >= least.switches
     last_s = max(when for when, _, told in line.history if any(isinstance(command, Reply) for command in told))
     assert last_s >= least.makespan_s - SLACK
