@@ -136,15 +136,14 @@ def test_a_backbone_is_taken_from_the_package_when_a_kind_needs_it_and_not_learn
 
 
 @pytest.mark.parametrize("kind", ["patch", "probe", "resnet18"])
-def test_files_of_a_phone_are_named_where_too_few_pictures_are_left(kind, tmp_path):
-    store, data = Store(tmp_path / "store"), tmp_path / "photos"
-    start = None if kind == "resnet18" else backbones.add_packaged(store, LITE.removeprefix("backbones/")).manifest.id
+def test_files_of_a_phone_are_named_where_too_few_pictures_are_left(kind, shelf, tmp_path):
+    data, start = tmp_path / "photos", None if kind == "resnet18" else LITE
     (data / "good").mkdir(parents=True)
     (data / "good" / "IMG_1.HEIC").write_bytes(b"ftypheic")
     plan = TrainingPlan(data, data, epochs=1, batch=1, learning_rate=0.1)
     expert = replace(EXPERT, kind=kind, labels=("strange",) if kind == "patch" else ("bad", "good"), input_size=64)
     with pytest.raises(ConfigError, match=r"good/IMG_1\.HEIC"):
-        learning.learn(store, expert, kinds.resolve(kind), plan, start, lambda *_: None)
+        learning.learn(shelf, expert, kinds.resolve(kind), plan, start, lambda *_: None)
 
 
 def test_where_no_package_brings_it_the_command_is_named(tmp_path, monkeypatch):

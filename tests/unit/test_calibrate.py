@@ -10,7 +10,7 @@ import pytest
 from golden_parts import good, part
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lamp import STATED, lamp, picture
+from lamp import LOGITS, lamp, picture
 from PIL import Image
 
 from coe.board import calibration_file, rules
@@ -352,12 +352,11 @@ def test_a_picture_is_drawn_of_each_expert(tmp_path):
 
 
 @pytest.fixture
-def lamp_board(tmp_path, call):
+def lamp_board(tmp_path):
     """A board with a classifier of brightness, whose scores the board file states, and verified pictures."""
     lamp(tmp_path / "lamp.onnx")
-    options = ("--kind", "onnx", "--input", "32", "--labels", "dark,bright", *STATED, "--no-prepare")
-    store = ("--store", tmp_path / "store")
-    assert call("import", "b/lamp", tmp_path / "lamp.onnx", *options, *store, command=experts_command).status == 0
+    said = {"kind": "onnx", "labels": ["dark", "bright"], "input_size": 32, "outputs": LOGITS}
+    Store(tmp_path / "store").put("b/lamp", file=tmp_path / "lamp.onnx", **said)
     for level in range(40):
         picture(tmp_path / f"labelled/lamp/dark/{level}.png", level)
         picture(tmp_path / f"labelled/lamp/bright/{level}.png", 250 - level)
@@ -372,12 +371,8 @@ def lamp_board(tmp_path, call):
 @pytest.fixture
 def run(lamp_board, call):
     folder = lamp_board.parent
-
-    def run(*options, board=lamp_board):
-        images = ("--images", folder / "labelled", "--store", folder / "store")
-        return call("calibrate", board, *images, *options, command=experts_command)
-
-    return run
+    given = ("--images", folder / "labelled", "--store", folder / "store")
+    return lambda *options, board=lamp_board: call("calibrate", board, *given, *options, command=experts_command)
 
 
 def test_a_calibration_is_written_beside_the_board_file_which_stays_as_it_is(lamp_board, run):
@@ -480,8 +475,9 @@ def test_what_follows_none_on_the_board_says_whether_it_speaks_against_a_part(ti
     assert ("none" in answers.expert.reject) is against
 
 
-def test_good_parts_are_learned_for_a_model_that_knows_none_and_stand_behind_its_ok(lamp_board, run):
+def test_good_parts_are_learned_for_a_model_that_knows_none_and_stand_behind_its_ok(lamp_board, run, backbone):
     labelled, store = lamp_board.parent / "labelled/lamp", Store(lamp_board.parent / "store")
+    shutil.copytree(backbone.parents[1], store.root / "backbones")
     shutil.rmtree(labelled / "bright")
     for file in list((labelled / "dark").iterdir())[8:]:
         file.unlink()
