@@ -186,14 +186,6 @@ def test_a_recipe_is_read_once_for_many_messages_and_few_recipes_are_kept(sqlite
     assert len(read_ids) == 1
 
 
-def test_events_of_a_sink_that_is_gone_from_the_config_are_dropped(sqlite_database):
-    with told(sqlite_database, gone=Remembered()):
-        pass
-    append(sqlite_database, 1)
-    with told(sqlite_database, stays=Remembered()):
-        assert [(queue.sink, queue.waiting) for queue in queues(sqlite_database)] == [("stays", 0)]
-
-
 def test_a_failure_that_cannot_be_noted_ends_no_relay(sqlite_database, monkeypatch):
     sink, noted = Remembered(), threading.Event()
 

@@ -30,7 +30,15 @@ def written(folder, text):
     return path
 
 
+FOLDERS = "station: a\nfolders:\n  camera: {path: in, done: out, recipe: tiny}\n"
+
+
 def test_paths_count_from_the_file_and_the_rest_has_defaults(tmp_path):
+    folder = service_config.load(written(tmp_path, FOLDERS)).folders["camera"]
+    assert (folder.path, folder.done) == (tmp_path / "in", tmp_path / "out")
+    tls = "station: a\nlisten: {host: 0.0.0.0, certificate: c.pem, private_key: k.pem}"
+    listen = service_config.load(written(tmp_path, tls)).listen
+    assert (listen.has_tls, listen.certificate) == (True, tmp_path / "c.pem")
     read = service_config.load(written(tmp_path, "station: aoi-1\ndata: here\nline: {memory: 25MB, store: ../store}\n"))
     assert read.data == tmp_path / "here"
     assert read.line.store == tmp_path / "../store"
@@ -40,9 +48,6 @@ def test_paths_count_from_the_file_and_the_rest_has_defaults(tmp_path):
     assert read.database_url == f"sqlite:///{tmp_path}/here/serve.db"
     read = service_config.load(written(tmp_path, "station: aoi-1\ndata: '50%25 done?'\n"))
     assert make_url(read.database_url).database == str(read.data / "serve.db")
-
-
-def test_a_folder_in_the_place_of_the_file_is_told_the_file_in_it(tmp_path):
     with pytest.raises(ConfigError, match=r"serve\.yaml"):
         service_config.load(tmp_path)
 
@@ -94,6 +99,8 @@ def test_the_line_takes_the_options_of_lines(tmp_path):
         ("station: a\nverify:\n  keys: {good: W}", "serve.yaml:3: verify.keys.good: .*'w'"),
         ("station: a\nverify:\n  keys: {good: 2}", "serve.yaml:3: verify.keys: .*'2'"),
         ("- a", "serve.yaml:1: write entries"),
+        (FOLDERS.replace("done: out", "done: in/done"), "serve.yaml:3: "),
+        (f"{FOLDERS}  other: {{path: in/SN1, done: out2, recipe: tiny}}", "'other'"),
         ("station: a\nzone: Europe/Berlln", "serve.yaml:2: .*Europe/Berlin"),
         ("station: a\nzone: ../../etc/passwd", "serve.yaml:2: .*time zone"),
         ('station: a\nshifts: {early: "6 am"}', "serve.yaml:2: .*time of day"),
@@ -112,12 +119,6 @@ def test_keys_of_answers_are_those_of_the_keyboard_and_leave_the_keys_of_pages_a
     assert (read.verify.single_keys, read.verify.answers_hold_s) == (False, 5)
     menu = (Path(pages.__file__).parent / "base.j2").read_text(encoding="utf-8")
     assert set(re.findall(r'\("/\w*", "(.)"', menu)) <= set(service_config.PAGE_KEYS)
-
-
-def test_other_machines_are_let_in_with_tls(tmp_path):
-    tls = "station: a\nlisten: {host: 0.0.0.0, certificate: c.pem, private_key: k.pem}"
-    listen = service_config.load(written(tmp_path, tls)).listen
-    assert (listen.has_tls, listen.certificate) == (True, tmp_path / "c.pem")
 
 
 def test_secrets_are_read_from_where_the_config_says_and_stay_out_of_it(tmp_path, monkeypatch):

@@ -30,7 +30,6 @@ from coe.serve.database.board_rows import GoodComponent
 from coe.serve.database.connecting import open_database
 from coe.serve.database.tables import escape, unit_serial
 from coe.serve.enums import BoardState, Outcome
-from coe.serve.retention import sweep
 from coe.serve.worker.station import Station
 
 
@@ -202,18 +201,6 @@ def test_a_false_call_that_a_later_test_contradicts_is_no_good_part(served):
     for refdes in ("R5", "R6"):
         served.operator.post("/api/v1/escapes", json={"serial": "S1", "refdes": refdes})
     assert exported(served) == {(1, "R1"), (1, "R6")}
-
-
-def test_no_picture_goes_while_a_call_of_its_board_is_open(served):
-    hand_in(served.feeder, "k1", {"R1": "A", "R8": "A"})
-    decide(served.database, "k1", ng("R1"), ng("R8"))
-    retention = served.gate.config.retention
-    far_us = now_us() + 10**16
-    for open_calls in (2, 1):
-        assert sweep(served.database, served.gate.pictures, retention, far_us) == 0
-        say(served.operator, 3 - open_calls, "false call")
-    assert sweep(served.database, served.gate.pictures, retention, far_us) == 2
-    assert served.operator.get("/api/v1/calls/1/picture").status_code == 404
 
 
 NEW = TINY.replace("body-c: {kind", "body-d: {kind").replace("inspect: body-c", "inspect: body-d")

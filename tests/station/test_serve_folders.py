@@ -15,11 +15,11 @@ from waiting import eventually
 from whole_boards import WHOLE, layout_of, picture_of
 from whole_boards import png as png_of
 
-from coe.errors import CoeError, ConfigError
+from coe.errors import ConfigError
 from coe.pictures import filling
 from coe.pictures.filling import GIVE_UP_S, WatchedFolder
 from coe.pictures.picture_file import PictureFile
-from coe.serve import failpoints, service_config
+from coe.serve import failpoints
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, fault_log, states, views
 from coe.serve.database.connecting import DatabaseError, DatabaseErrorKind
@@ -404,17 +404,3 @@ def test_a_picture_of_a_whole_board_is_a_board(camera):
     (camera.into / "SN8.jpg").unlink()
     assert [board.serial for board in camera.look(AGAIN_S)] == ["SN7", "SN8"]
     assert camera.faults() == []
-
-
-def test_a_config_names_folders(tmp_path):
-    path = tmp_path / "serve.yaml"
-    text = "station: S\nfolders:\n  camera: {path: in, done: out, recipe: tiny}\n"
-    path.write_text(text, encoding="utf-8")
-    folder = service_config.load(path).folders["camera"]
-    assert (folder.path, folder.done) == (tmp_path / "in", tmp_path / "out")
-    path.write_text(text.replace("done: out", "done: in/done"), encoding="utf-8")
-    with pytest.raises(CoeError, match=r"serve\.yaml:3"):
-        service_config.load(path)
-    path.write_text(text + "  other: {path: in/SN1, done: out2, recipe: tiny}\n", encoding="utf-8")
-    with pytest.raises(CoeError, match="'other'"):
-        service_config.load(path)

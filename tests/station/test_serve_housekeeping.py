@@ -14,7 +14,7 @@ import stations
 import yaml
 from full_disk import disk_of
 from quick_line import QuickDevice
-from serve_rows import NOON, decide, decided, decision, late, ng
+from serve_rows import NOON, answer, decide, decided, decision, late, ng
 from serving import activated, config_of, hand_in, png, serving
 from stations import DARK, LIGHT, accept, deciding, quick_opener
 from tiny_line import TINY
@@ -30,11 +30,11 @@ from coe.serve import command as serve
 from coe.serve.backup import back_up
 from coe.serve.clock import DAY_US, HOUR_US, now_us
 from coe.serve.creation import Wanted, create
-from coe.serve.database import audit, board_rows, call_rows, event_log, keys, recipe_versions, verifications, views
+from coe.serve.database import audit, board_rows, event_log, keys, recipe_versions, views
 from coe.serve.database.board_rows import Amendment
 from coe.serve.database.connecting import open_database
 from coe.serve.database.migration import migrate
-from coe.serve.database.tables import NewVerification, NewView
+from coe.serve.database.tables import NewView
 from coe.serve.enums import EventKind, Outcome, Role
 from coe.serve.picture_folder import PARTS, Pictures
 from coe.serve.retention import remove_strays, sweep
@@ -267,11 +267,10 @@ def test_pictures_go_after_their_time_and_none_while_it_is_needed(filled, databa
         return sum(path.is_file() for path in filled.pictures.rglob("*"))
 
     assert left(1000) == 2  # the board is not decided
-    decide(database, "k1", ng("R2"))
-    assert left(1000) == 2  # a call is open
-    with database.writing() as connection:
-        (call,) = call_rows.open_calls(connection)
-        verifications.record_verification(connection, call, NewVerification(Outcome.CONFIRMED, now_us(), "op"))
+    decide(database, "k1", ng("R1"), ng("R2"))
+    for refdes in ("R1", "R2"):
+        assert left(1000) == 2  # a call is open
+        answer(database, 1, **{refdes: Outcome.CONFIRMED})
     assert left(2.5) == 2
     assert left(3.5) == 0
 

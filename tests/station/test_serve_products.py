@@ -277,9 +277,13 @@ def test_a_recipe_that_could_not_be_read_again_has_its_fault_after_other_changes
         eventually(is_answered(database, again))
         moved.rename(body)
         assert open_faults(database) == fault
+        assert answer(database, again).state is ActivationState.FAILED
+        board = accept(config, database, recipe.id, {"R1": DARK})
+        eventually(lambda: verdict_of(database, board) is Verdict.NG)
         _, other = add(database, MILD, "other")
         eventually(is_answered(database, other))
         assert open_faults(database) == fault
+    assert len(opener.lines) == 1
 
 
 def test_board_files_that_are_removed_from_the_disk_change_nothing(config, database, opener):
@@ -312,26 +316,6 @@ def test_recipes_that_clash_take_turns_and_the_new_version_becomes_active(config
     assert answer(database, asked).state is ActivationState.ACTIVE
     assert [verdict_of(database, board) for board in (begun, new, old)] == [Verdict.OK, Verdict.REVIEW, Verdict.NG]
     assert opener.opened == [["tiny 1"], ["tiny 2"], ["tiny 1"]]
-
-
-def test_weights_that_were_trained_again_come_with_the_next_activation_of_the_same_version(config, database, own_tiny):
-    recipe = activated(database, TINY)
-    opener = Opener(own_tiny)
-    with deciding(config, database, opener):
-        eventually(lambda: bool(opener.lines))
-        before = {expert.weights for expert in opener.lines[0].rules.experts.values()}
-        _, asked = add(database, TINY)
-        eventually(is_answered(database, asked))
-        assert {expert.weights for expert in opener.lines[0].rules.experts.values()} == before
-        shutil.copytree(own_tiny[1] / "tiny" / "body-a", own_tiny[1] / "kept")
-        shutil.rmtree(own_tiny[1] / "tiny" / "body-a")
-        _, missing = add(database, TINY)
-        eventually(is_answered(database, missing))
-        board = accept(config, database, recipe.id, {"R1": DARK})
-        eventually(lambda: verdict_of(database, board) is not None)
-    assert answer(database, missing).state is ActivationState.FAILED
-    assert verdict_of(database, board) is Verdict.NG
-    assert len(opener.lines) == 1
 
 
 SHOWN = {"R1": LIGHT, "R2": DARK}

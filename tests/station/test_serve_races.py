@@ -13,6 +13,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from brokers import answers, free_port
 from certificates import Authority
 from serve_rows import NOON, decided, ng
 from serving import WITH_HEADER, activated, config_of, hand_in, png, problem, put, serving
@@ -371,9 +372,7 @@ def proxied(served, folder, authority, *changes):
     program = shutil.which("nginx")
     if program is None:
         pytest.skip("there is no nginx here; install Debian's package `nginx-light`")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     certificate, private_key = authority.certificate("proxy")
     text = CONFIG.read_text(encoding="utf-8")
     for old, new in (
@@ -393,12 +392,7 @@ def proxied(served, folder, authority, *changes):
     command = [program, "-p", str(folder), "-e", "stderr", "-c", str(folder / "nginx.conf")]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-
-        def listens():
-            with socket.socket() as client:
-                return client.connect_ex(("127.0.0.1", port)) == 0
-
-        eventually(listens)
+        eventually(lambda: answers(port))
         yield f"https://localhost:{port}"
     finally:
         process.terminate()

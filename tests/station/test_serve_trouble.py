@@ -26,8 +26,6 @@ from coe.serve.database.connecting import DatabaseError, DatabaseErrorKind, open
 from coe.serve.enums import EventKind, FaultKind, Role
 from coe.serve.gate.access import COOKIE, CSRF_HEADER
 from coe.serve.gate.call_routes import CLAIM_S
-from coe.serve.retention import sweep
-from coe.serve.service_config import Retention
 
 database = embedded_database(busy_s=0.1)
 
@@ -254,18 +252,6 @@ def test_no_picture_goes_because_the_clock_was_set_forward():
     wall_us = NOON + 20 * SECOND_US
     passed_s = 70.0
     assert clock.now_us() == NOON + 20 * SECOND_US
-
-
-def test_retention_and_orphans_go_by_the_steady_clock(served):
-    wall = Wall()
-    clock = SteadyClock(wall)
-    hand_in(served.feeder, "k1", {"R1": "A"})
-    put(served.feeder, "coming", "v")
-    decide(served.database, "k1")
-    wall.ahead_us = 400 * DAY_US
-    pictures = served.gate.pictures
-    assert sweep(served.database, pictures, Retention(), clock.now_us()) == 0
-    assert sweep(served.database, pictures, Retention(), wall()) == 2
 
 
 def test_keys_and_sessions_follow_the_clock_and_none_lasts_longer_because_it_was_set_back(served):
