@@ -76,7 +76,7 @@ def test_a_picture_goes_once_its_copy_is_proved(sqlite_database, pictures, tmp_p
         sweep(sqlite_database, pictures, keep, LATER_US)
     assert pictures.path(file).exists()
     folder.mkdir()  # as the place of a disk that is not mounted
-    with pytest.raises(ArchiveFailed, match="mount the disk"):
+    with pytest.raises(ArchiveFailed, match="archive"):
         sweep(sqlite_database, pictures, keep, LATER_US)
     assert pictures.path(file).exists()
     archive_in(folder)

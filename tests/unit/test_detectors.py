@@ -323,7 +323,7 @@ def test_a_score_that_is_not_believed_is_never_ok(label, score):
         ("then: {joint: OK, mark: OK, smudge: OK}", "'bridge'"),
         ("reject: [bridge]\n    then: {none: PASS}", "'PASS' is not an expert"),
         ("reject: [bridge]\n    then: {none: }", "then.none' has no value"),
-        ("reject: [bridge]\n    then: {none: []}", "empty list"),
+        ("reject: [bridge]\n    then: {none: []}", "board.yaml:9: "),
         ("reject: [bridge]\n    min_score: nan", "'nan'"),
     ],
 )

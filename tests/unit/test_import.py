@@ -221,8 +221,8 @@ FILES = {
     "a tensor made by its size": (pickled(holding(called("torch Tensor", number(GIGA)))), "'torch Tensor'"),
     "and of a type": (pickled(holding(called("torch FloatTensor", number(GIGA)))), "'torch FloatTensor'"),
     "numbers that an old file lacks": (lambda path: old(path, holding(unkept(GIGA // 4))), "declares 1,073,741,824"),
-    "a large layer to be made": (pickled(LARGE_LAYER, **VERSION), "no weights"),
-    "a large number of numpy's": (pickled(LARGE_NUMBER, **VERSION), "no weights"),
+    "a large layer to be made": (pickled(LARGE_LAYER, **VERSION), "x.pt"),
+    "a large number of numpy's": (pickled(LARGE_NUMBER, **VERSION), "x.pt"),
     "no pickle": (lambda path: archive(path, VERSION), "x.pt"),
     "an empty pickle": (pickled(b"", **VERSION), "damaged"),
     "an unknown step": (pickled(b"\x80\x02\xff.", **VERSION), "damaged"),
@@ -250,7 +250,7 @@ def test_nothing_that_a_file_says_is_run(tmp_path, imported, write):
     network = b"}(" + b"".join(text(name) + value for name, value in given.items()) + b"u"
     content = holding(called("ultralytics.nn.tasks DetectionModel", network))
     write(tmp_path / "x.pt", {"data.pkl": content, **VERSION})
-    refused(imported(), tmp_path / "store", "no weights")
+    refused(imported(), tmp_path / "store", "x.pt")
     assert not (tmp_path / "ran").exists()
 
 

@@ -253,7 +253,7 @@ def test_a_source_is_not_to_be_left_out_anywhere(box_preset, stride):
     for number in told[::stride]:
         head, _, _ = lines[number].rpartition(', "')
         damaged = box_preset("\n".join([*lines[:number], f"{head}]", *lines[number + 1 :]]))
-        with pytest.raises(ConfigError, match=r"a figure is written \[value, source\]"):
+        with pytest.raises(ConfigError, match=r"\[value, source\]"):
             preset.load(str(damaged))
 
 
@@ -266,9 +266,9 @@ def with_blob(blob):
 
 GOOD, HOST, OF = BOX.replace("{DEVICE}", "1GB"), "    memory: host", "devices.gpu.kinds.k"
 BAD = [
-    ("base_ms: [5, ", "base_ms: [5] #", f"{OF}.base_ms: a figure is written"),
+    ("base_ms: [5, ", "base_ms: [5] #", f"{OF}.base_ms: "),
     ('reserved: [10MB, "made up"]', 'reserved: [10MB, ""]', "reserved.source: "),
-    ('base_ms: [5, "made up"]', "base_ms: 5", f"{OF}.base_ms: a figure is written"),
+    ('base_ms: [5, "made up"]', "base_ms: 5", f"{OF}.base_ms: "),
     ('        base_ms: [5, "made up"]\n', "", f"{OF}.base_ms' is missing"),
     (HOST, f"{HOST}\n    clock: 3", "'clock' is not a key of 'devices.cpu'"),
     ("about:", "abuot: x\nabout:", "'about'?"),

@@ -458,7 +458,7 @@ def test_pillows_own_limit_of_pixels_does_not_bite(way, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     for data in (tiff(RGB, photometric="rgb", **WAYS[way]), pillow("PNG"), pillow("BMP"), pillow("JPEG")):
         assert decode(data).shape == (HEIGHT, WIDTH, 3)
-    with pytest.raises(ImageError, match=r"over the limit of 0\.001 megapixels"):
+    with pytest.raises(ImageError, match=r"0\.001"):
         decode(tiff(RGB, photometric="rgb", **WAYS[way]), limit_pixels=1000)
 
 

@@ -74,7 +74,7 @@ def test_what_is_pinned_never_leaves_and_each_step_is_refused_out_of_turn():
     pool.pin("a", 5)
     pool.unpin("a", 5)
     assert not pool.evictable("a")
-    with pytest.raises(ValueError, match=r"'a' is pinned by 1 batch\(es\) and cannot leave"):
+    with pytest.raises(ValueError, match=r"'a' .* 1 batch"):
         pool.leave("a")
     pool.unpin("a", 5)
     assert pool.evictable("a")
@@ -186,7 +186,7 @@ class PoolMachine(RuleBasedStateMachine):
         pinned = expert in [pinned for pinned, _ in self.pins]
         assert self.pool.evictable(expert) is not pinned
         if pinned:
-            with pytest.raises(ValueError, match="cannot leave"):
+            with pytest.raises(ValueError, match=f"'{expert}' is pinned"):
                 self.pool.leave(expert)
         else:
             self.pool.leave(expert)

@@ -198,7 +198,7 @@ def test_what_a_kill_left_half_written_is_swept_away_and_a_full_disk_leaves_what
     prepare(store)
     assert files(store) == ["fp32", MANIFEST, "weights.safetensors"]
     before = prepare(store)
-    with disk_of(1 << 16), pytest.raises(DiskFull, match="demo/a: no space left in"):
+    with disk_of(1 << 16), pytest.raises(DiskFull, match="demo/a"):
         prepare(store, "fp16", scale=1e-3, elements=1 << 20)
     assert store.check("demo/a") == before
     assert files(store) == ["fp32", MANIFEST, "weights.safetensors"]

@@ -127,7 +127,7 @@ def test_a_png_that_was_stretched_as_its_standard_asks_is_not_stretched_twice(bi
 def test_arrays_of_uint16_are_taken_with_bits_alone(order):
     for values in (camera(12), camera(12, 3), camera(12, 4)):
         array = values.astype(f"{order}u2")
-        with pytest.raises(ImageError, match="how many of its bits are significant"):
+        with pytest.raises(ImageError, match="bits=12"):
             decode(array)
         assert decode(array, bits=12, order="RGB").shape == (20, 30, 3)
     values = camera(12, 3)
