@@ -44,6 +44,11 @@ def pictures(tmp_path):
     return folder
 
 
+@pytest.fixture
+def file(sqlite_database, pictures):
+    return board_with_picture(sqlite_database, pictures, "k1")
+
+
 def test_the_oldest_pictures_of_good_boards_go_until_there_is_room(sqlite_database, pictures):
     files = [board_with_picture(sqlite_database, pictures, f"k{number}") for number in range(3)]
     called = board_with_picture(sqlite_database, pictures, "open", "R1")
@@ -91,8 +96,7 @@ def test_a_picture_goes_once_its_copy_is_proved(sqlite_database, pictures, tmp_p
     assert retention.prove(folder) == retention.ArchiveProof(0, [file])
 
 
-def test_pictures_whose_disk_is_away_are_archived_once_it_is_back(sqlite_database, pictures, tmp_path):
-    file = board_with_picture(sqlite_database, pictures, "k1")
+def test_pictures_whose_disk_is_away_are_archived_once_it_is_back(sqlite_database, pictures, file, tmp_path):
     keep = Retention(archive=archive_in(tmp_path / "archive"))
     pictures.folder.rename(tmp_path / "unmounted")
     with pytest.raises(OSError, match="pictures"):
@@ -107,8 +111,9 @@ def test_pictures_whose_disk_is_away_are_archived_once_it_is_back(sqlite_databas
     assert [row["file"] for row in index_of(tmp_path / "archive")] == [file]
 
 
-def test_a_picture_stays_if_the_archive_goes_away_while_it_is_copied(sqlite_database, pictures, tmp_path, monkeypatch):
-    file = board_with_picture(sqlite_database, pictures, "k1")
+def test_a_picture_stays_if_the_archive_goes_away_while_it_is_copied(
+    sqlite_database, pictures, file, tmp_path, monkeypatch
+):
     folder, copy = archive_in(tmp_path / "archive"), shutil.copyfile
 
     def copied(source, target):
@@ -123,8 +128,7 @@ def test_a_picture_stays_if_the_archive_goes_away_while_it_is_copied(sqlite_data
     assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
 
 
-def test_an_archive_that_hangs_is_told_and_asked_once(sqlite_database, pictures, tmp_path, monkeypatch):
-    file = board_with_picture(sqlite_database, pictures, "k1")
+def test_an_archive_that_hangs_is_told_and_asked_once(sqlite_database, pictures, file, tmp_path, monkeypatch):
     folder, copy = archive_in(tmp_path / "archive"), shutil.copyfile
     answers, asked = threading.Event(), list[Path]()
 
@@ -165,8 +169,7 @@ def test_an_archive_that_hangs_is_told_also_where_room_is_wanted(pictures, tmp_p
         answers.set()
 
 
-def test_for_room_no_picture_goes_into_an_archive_on_the_same_disk(sqlite_database, pictures, tmp_path):
-    file = board_with_picture(sqlite_database, pictures, "k1")
+def test_for_room_no_picture_goes_into_an_archive_on_the_same_disk(sqlite_database, pictures, file, tmp_path):
     keep = Retention(archive=archive_in(tmp_path / "archive"), free_share=0.5)
     with pytest.raises(ArchiveFailed, match="disk"):
         sweep(sqlite_database, pictures, keep, now_us() + 1, free_share=lambda: 0.1)
@@ -176,16 +179,14 @@ def test_for_room_no_picture_goes_into_an_archive_on_the_same_disk(sqlite_databa
     assert not pictures.path(file).exists(), "its time has come"
 
 
-def test_the_folder_of_the_pictures_is_no_archive(sqlite_database, pictures, tmp_path):
-    file = board_with_picture(sqlite_database, pictures, "k1")
+def test_the_folder_of_the_pictures_is_no_archive(sqlite_database, pictures, file, tmp_path):
     (tmp_path / "archive").symlink_to(archive_in(pictures.folder))
     with pytest.raises(ArchiveFailed, match="itself"):
         sweep(sqlite_database, pictures, Retention(archive=tmp_path / "archive"), LATER_US)
     assert pictures.path(file).exists()
 
 
-def test_a_crash_after_the_copy_archives_again(sqlite_database, pictures, tmp_path):
-    file = board_with_picture(sqlite_database, pictures, "k1")
+def test_a_crash_after_the_copy_archives_again(sqlite_database, pictures, file, tmp_path):
     folder = archive_in(tmp_path / "archive")
     rows = sqlite_database.write(retention.rows_of, [1])
     assert retention.keep(folder, pictures, rows, now_us()) == []
@@ -195,9 +196,8 @@ def test_a_crash_after_the_copy_archives_again(sqlite_database, pictures, tmp_pa
 
 
 def test_a_crash_or_a_full_disk_within_a_line_of_the_index_loses_no_picture(
-    sqlite_database, pictures, tmp_path, monkeypatch
+    sqlite_database, pictures, file, tmp_path, monkeypatch
 ):
-    file = board_with_picture(sqlite_database, pictures, "k1")
     folder = archive_in(tmp_path / "archive")
     rows = sqlite_database.write(retention.rows_of, [1])
     retention.keep(folder, pictures, rows, LATER_US)

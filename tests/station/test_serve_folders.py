@@ -58,6 +58,10 @@ class Camera:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(content)
 
+    def write_all(self, serial="SN1", seed=1):
+        for number, (refdes, component) in enumerate(PARTS.items(), seed):
+            self.write(f"{serial}/{refdes}__{component}.png", png(number))
+
     def look(self, seconds=0.0):
         """Look each second for so long, and at once; return all boards that were accepted."""
 
@@ -118,8 +122,7 @@ def test_a_board_without_a_parts_list_is_handed_in_once_it_is_quiet(camera):
 
 
 def test_a_picture_that_is_taken_again_is_a_board_of_its_own(counted):
-    for number, component in ((1, "A"), (2, "B")):
-        counted.write(f"SN1/R{number}__{component}.png", png(number))
+    counted.write_all()
     assert len(counted.look(4)) == 1
     counted.write("SN1/R1__A.png", png(9))
     again = counted.look(40)
@@ -183,8 +186,7 @@ def test_a_component_that_the_recipe_does_not_know_is_told(camera):
 def test_pictures_wait_while_the_service_is_drained(counted):
     database = counted.served.database
     database.write(states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
-    for number, component in ((1, "A"), (2, "B")):
-        counted.write(f"SN1/R{number}__{component}.png", png(number))
+    counted.write_all()
     assert counted.look(20) == []
     assert (len(counted.left), counted.faults()) == (2, [])
     database.write(states.change, Subject.INTAKE, Intake.OPEN, by="ann", now_us=now_us())
@@ -264,8 +266,7 @@ def test_a_picture_that_is_replaced_before_it_is_handed_in_is_looked_at_again(co
 
 
 def test_what_goes_wrong_while_a_picture_is_looked_at_leaves_it_to_the_next_look(counted, monkeypatch):
-    for number, (refdes, component) in enumerate(PARTS.items()):
-        counted.write(f"SN1/{refdes}__{component}.png", png(number))
+    counted.write_all()
     with monkeypatch.context() as patch:
         patch.setattr(PictureFile, "read", lambda *_: 1 / 0)
         patch.setattr("coe.serve.gate.folder_feeder.decode", lambda file, **_: file.read(9))
@@ -289,8 +290,7 @@ def test_of_two_services_on_one_folder_one_hands_in(camera, tmp_path):
 
 def test_what_cannot_be_moved_is_not_handed_in_again(counted):
     counted.done.write_text("a disk that is not there yet")
-    for number, component in ((1, "A"), (2, "B")):
-        counted.write(f"SN1/R{number}__{component}.png", png(number))
+    counted.write_all()
     assert len(counted.look(40)) == 1
     assert len(counted.left) == 2
     assert "R1__A.png" in counted.faults()[0]
@@ -343,8 +343,7 @@ def test_each_board_is_handed_in_once_whenever_the_gate_is_killed(counted, monke
 
 
 def test_notes_on_a_disk_that_does_not_answer_wait_for_it_and_hold_up_no_other(counted):
-    for number, (refdes, component) in enumerate(PARTS.items()):
-        counted.write(f"SN1/{refdes}__{component}.png", png(number))
+    counted.write_all()
     files = counted.served.gate.files
     files.is_silent = True
     with pytest.raises(Problem):
@@ -366,8 +365,7 @@ def test_a_board_that_is_accepted_after_its_request_was_given_up_is_handed_in_on
 
     monkeypatch.setattr(folder_feeder, "hand_in", give_up)
     monkeypatch.setattr(folder_feeder, "discard_views", discard)
-    for number, (refdes, component) in enumerate(PARTS.items()):
-        counted.write(f"SN1/{refdes}__{component}.png", png(number))
+    counted.write_all()
     (board,) = counted.look(6)
     monkeypatch.undo()
     assert counted.look(int(AGAIN_S) + 6) == [board]
@@ -380,8 +378,7 @@ def test_a_note_that_cannot_be_read_stops_its_folder_and_no_process(counted, tex
     note = counted.served.gate.config.data / NOTES / "camera" / "camera-1.json"
     note.parent.mkdir(parents=True)
     note.write_text(text)
-    for number, component in ((1, "A"), (2, "B")):
-        counted.write(f"SN1/R{number}__{component}.png", png(number))
+    counted.write_all()
     counted.begin_again()
     for _ in range(2):
         with pytest.raises(ConfigError, match="camera-1"):

@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from operators import BADGE, CALLS, SCAN, holding, known, signed_in, verifying, wait_drawn, with_pictures, words_of
+from operators import BADGE, CALLS, SCAN, known, signed_in, verifying, wait_drawn, with_pictures, words_of
 from serve_rows import answer, decided, ng
 from sqlalchemy import update
 from test_serve_keys import BEGINS, ENDS
@@ -48,9 +48,7 @@ def of_outcome(outcome):
 
 @pytest.mark.parametrize("way", ["mouse", "touch"])
 def test_fifty_calls_are_verified_without_scrolling_by_mouse_and_by_touch(served, browser, way):
-    holding(served, answers_hold_s=30)
-    with_pictures(served, CALLS)
-    page = signed_in(served, Screen(browser, **PHONE if way == "touch" else {}), Role.OPERATOR, "/verify")
+    page = verifying(served, Screen(browser, **PHONE if way == "touch" else {}), CALLS, answers_hold_s=30)
     press = page.touchscreen.tap if way == "touch" else page.mouse.click
     for number in range(CALLS):
         wait_drawn(page, f"R{number}")
@@ -150,11 +148,8 @@ def scan(page, text, field=""):
 
 
 def test_a_badge_that_is_scanned_changes_the_person_and_answers_stay_those_of_the_person_before(served, browser):
-    holding(served, answers_hold_s=30)
-    with_pictures(served, 2)
     assert known(served.database, "eva", BADGE)
-    page = signed_in(served, browser, Role.OPERATOR, "/verify")
-    wait_drawn(page, "R0")
+    page = verifying(served, browser, 2, answers_hold_s=30)
     page.keyboard.press("2")
     wait_drawn(page, "R1")
     scan(page, BADGE)
@@ -228,10 +223,7 @@ def test_a_part_that_was_scrolled_out_of_sight_comes_back_before_it_can_be_good(
 def test_of_a_page_that_is_enlarged_nothing_is_cut_off_and_the_part_stays_large(served, browser, width, height):
     """Screens of 1280 by 800 and 1600 by 1200 at 200 %, a small phone, and 1280 by 1024 at 400 %."""
     served.gate.config = served.gate.config.model_copy(update={"zone": "America/Argentina/Buenos_Aires"})
-    with_pictures(served, 1)
-    screen = Screen(browser, viewport={"width": width, "height": height})
-    page = signed_in(served, screen, Role.OPERATOR, "/verify")
-    wait_drawn(page, "R0")
+    page = verifying(served, Screen(browser, viewport={"width": width, "height": height}), 1)
     assert page.locator("#verify .clip img").first.bounding_box()["width"] >= 120
     for button in page.locator(".answers button").all():
         box = button.bounding_box()
@@ -388,9 +380,7 @@ def test_a_button_gives_the_focus_away_and_the_keyboard_can_press_it_again(serve
 
 
 def test_fifty_scans_between_fifty_taps_open_boards_and_answer_nothing_else(served, browser):
-    holding(served, answers_hold_s=0)
-    with_pictures(served, CALLS)
-    page = signed_in(served, browser, Role.OPERATOR, "/verify")
+    page = verifying(served, browser, CALLS, answers_hold_s=0)
     ways = list(scans())
     for number in range(CALLS):
         wait_drawn(page, f"R{number}")

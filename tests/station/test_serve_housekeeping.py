@@ -211,6 +211,8 @@ def test_commands_do_in_another_schema_what_is_the_same_there_and_name_it_else(s
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0009'")
     serve.verify_audit(service)
     serve.revoke_key(service, "k")
+    with pytest.raises(ConfigError, match="another version"):
+        serve.migrate(service)
     with database.writing() as connection:
         connection.exec_driver_sql("ALTER TABLE api_key DROP COLUMN pin_hash")
     with pytest.raises(ConfigError, match="schema 0009"):

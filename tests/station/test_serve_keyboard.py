@@ -114,9 +114,7 @@ def test_placements_are_looked_at_and_confirmed(served, browser, tmp_path):
 
 
 def test_fifty_calls_are_verified_by_keyboard_and_nothing_is_loaded_from_elsewhere(served, browser):
-    holding(served, answers_hold_s=30)
-    with_pictures(served, CALLS)
-    page = signed_in(served, browser, Role.OPERATOR, "/verify")
+    page = verifying(served, browser, CALLS, answers_hold_s=30)
     asked = []
     errors = []
     page.on("request", lambda request: asked.append(request.url))
@@ -152,9 +150,7 @@ def test_an_answer_is_sent_when_its_time_is_over_and_can_still_be_corrected(serv
 
 
 def test_each_of_the_last_answers_can_be_taken_back(served, browser):
-    holding(served, answers_hold_s=30)
-    with_pictures(served, 3)
-    page = signed_in(served, browser, Role.OPERATOR, "/verify")
+    page = verifying(served, browser, 3, answers_hold_s=30)
     for number in range(3):
         wait_drawn(page, f"R{number}")
         page.click("button[data-outcome='false call']")
@@ -286,9 +282,7 @@ def test_a_scan_finds_its_board_whatever_keyboard_is_set_and_wherever_the_cursor
 
 
 def test_a_scan_of_no_board_stays_in_the_field_where_it_was_made(served, browser):
-    with_pictures(served, 1)
-    page = signed_in(served, browser, Role.OPERATOR, "/verify")
-    wait_drawn(page, "R0")
+    page = verifying(served, browser, 1)
     with page.expect_response("**/api/v1/boards?key=ss11"):
         page.evaluate(SCAN, [[*([key, CODES[key], False] for key in "ss11"), ["Enter", "Enter", False]], "#note"])
     assert page.input_value("#note") == "ss11"
@@ -304,10 +298,7 @@ def test_escape_leaves_the_search_field_so_that_menu_keys_work(served, browser):
 
 
 def test_a_digit_of_a_french_keyboard_answers(served, browser):
-    holding(served, answers_hold_s=0)
-    with_pictures(served, 1)
-    page = signed_in(served, browser, Role.OPERATOR, "/verify")
-    wait_drawn(page, "R0")
+    page = verifying(served, browser, 1, answers_hold_s=0)
     page.evaluate(SCAN, [[["\u00e9", "Digit2", False]], ""])
     eventually(lambda: words_of(served, 1) == [Outcome.CONFIRMED])
 

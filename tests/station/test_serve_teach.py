@@ -122,8 +122,9 @@ def send(client, kind, content, name):
     return client.put(f"/teach/line7/files/{kind}", content=content, params={"name": name}, timeout=120)
 
 
-def with_files(served):
-    """Continue a draft of commands: the placement file and a picture come in, and it is said how they read."""
+@pytest.fixture
+def draft(served):
+    """A draft of commands that goes on: the placement file and a picture come in, and it is said how they read."""
     draft = begun_by_commands(served)
     layout = drawn_boards.layout()
     picture = io.BytesIO()
@@ -135,8 +136,7 @@ def with_files(served):
     return draft
 
 
-def test_only_who_may_change_recipes_teaches(served):
-    with_files(served)
+def test_only_who_may_change_recipes_teaches(served, draft):
     for client, refused, page in ((served.feeder, 403, 403), (served.operator, 403, 403), (served.nobody, 401, 303)):
         for operation in teach_routes.router.operations:
             path = re.sub(r"{draft}", "line7", operation.path)
@@ -145,8 +145,7 @@ def test_only_who_may_change_recipes_teaches(served):
             assert client.get(path).status_code == page
 
 
-def test_a_session_needs_its_token(served):
-    with_files(served)
+def test_a_session_needs_its_token(served, draft):
     with closing(signed_in(served, Role.ENGINEER)) as person:
         assert person.post("/teach/line7/undo").status_code == 403
         assert ">Teach <" in person.get("/recipes").text
@@ -312,8 +311,7 @@ def test_the_process_that_reads_a_table_has_so_much_memory(monkeypatch):
     assert b"MemoryError" in run.stderr
 
 
-def test_a_board_begun_with_commands_goes_on_at_the_page(served):
-    draft = with_files(served)
+def test_a_board_begun_with_commands_goes_on_at_the_page(served, draft):
     assert [one.step for one in states(draft) if one.done] == [TeachStep.FILES, TeachStep.READING, TeachStep.PLACE]
     shown = served.engineer.get("/teach/line7/map/SN1.png").json()
     assert (shown["registered"], [part["refdes"] for part in shown["parts"]]) == (True, ["P1", "P2", "P3", "P4"])
@@ -323,8 +321,7 @@ def test_a_board_begun_with_commands_goes_on_at_the_page(served):
         assert (u / w, v / w) == pytest.approx(fit.matrix[:, :2] @ (x, y) + fit.matrix[:, 2], abs=0.5)
 
 
-def test_points_that_a_person_shows_tell_the_map(served):
-    with_files(served)
+def test_points_that_a_person_shows_tell_the_map(served, draft):
     points = {"F1": [10, 300], "F2": [350, 300]}  # 17 mm, 340 pixels
     (a, b, c), (d, e, f), _ = served.engineer.post("/teach/line7/map", json={"points": points}).json()["matrix"]
     assert (a, b, c) == pytest.approx((20, 0, -20))
@@ -340,8 +337,7 @@ def test_points_that_a_person_shows_tell_the_map(served):
         )
 
 
-def test_what_a_person_showed_counts_for_the_picture_whatever_is_found_in_it(served):
-    draft = with_files(served)
+def test_what_a_person_showed_counts_for_the_picture_whatever_is_found_in_it(served, draft):
     send(served.engineer, "boards", png(side=400), "SN2.png")
     draft.say(draft.state.model_copy(update={"fits": False}))
     at = "/teach/line7/map/SN2.png"
@@ -460,8 +456,7 @@ components:
 OF_HELD = 'packages: [{package: "*", component: part}]\nnot_inspected: ["F*"]\n'
 
 
-def test_a_board_that_a_fixture_holds_is_decided_by_who_looked_at_it(served):
-    draft = with_files(served)
+def test_a_board_that_a_fixture_holds_is_decided_by_who_looked_at_it(served, draft):
     (draft.folder / STATE).unlink()
     draft.recipe.write_text(HELD)
     draft.answers.write_text(OF_HELD)
@@ -485,8 +480,7 @@ def rows_sent(served, *changes):
     return served.engineer.post("/teach/line7/packages", json={"rows": rows})
 
 
-def test_the_commands_are_those_that_a_person_would_type(served, asked):
-    with_files(served)
+def test_the_commands_are_those_that_a_person_would_type(served, draft, asked):
     said = {"units": "mm", "side": "bottom", "bottom_x": "top", "bottom_angle": "top-180", "read": True}
     problem(served.engineer.post("/teach/line7/reading", json=said), 422, "invalid")  # it has no bottom side
     assert served.engineer.post("/teach/line7/reading", json={"units": "mm", "read": True}).status_code == 202
@@ -501,8 +495,7 @@ def test_the_commands_are_those_that_a_person_would_type(served, asked):
     assert crop == f"coe-experts crop routing_rules/line7.yaml {where} --out line7/cut"
 
 
-def test_names_go_into_both_files_and_two_rows_of_one_name_become_one_component(served):
-    draft = with_files(served)
+def test_names_go_into_both_files_and_two_rows_of_one_name_become_one_component(served, draft):
     assert rows_sent(served, (1, {"component": "cap"})).status_code == 202
     recipe, board = read_recipe(draft.recipe), rules.load(str(draft.rules))
     sizes = {name: spec.size for name, spec in recipe.components.items()}
@@ -517,8 +510,7 @@ def test_names_go_into_both_files_and_two_rows_of_one_name_become_one_component(
     assert rules.load(str(draft.rules)).components["R10k"].count == 3
 
 
-def test_what_is_not_inspected_can_be_inspected_again_and_names_that_do_not_fit_change_nothing(served):
-    draft = with_files(served)
+def test_what_is_not_inspected_can_be_inspected_again_and_names_that_do_not_fit_change_nothing(served, draft):
     assert rows_sent(served, (2, {"component": None})).status_code == 202
     assert [site.refdes for site in draft.layout.sites] == ["P1", "P2", "P3"]
     assert rows_sent(served, (2, {"component": "switch"})).status_code == 202
@@ -531,8 +523,7 @@ def test_what_is_not_inspected_can_be_inspected_again_and_names_that_do_not_fit_
     assert draft.state == before
 
 
-def test_a_component_that_an_expert_has_learned_needs_no_reference_under_another_name(served):
-    draft = with_files(served)
+def test_a_component_that_an_expert_has_learned_needs_no_reference_under_another_name(served, draft):
     patch = "  C1u: {kind: patch, labels: [strange], input: 64, reject: [strange], then: {none: OK}}\ncomponents:"
     learned = RULES.replace("inspect: first-look, reference: C1u", "inspect: C1u").replace("components:", patch)
     draft.say(draft.state.model_copy(update={"rules": yaml.load(learned, yaml.BaseLoader)}))
@@ -545,8 +536,7 @@ def photos_of(draft):
     return {path.relative_to(draft.photos).as_posix() for path in draft.photos.rglob("*.png")}
 
 
-def test_photographs_go_where_their_parts_go(served):
-    draft = with_files(served)
+def test_photographs_go_where_their_parts_go(served, draft):
     with_photos(draft)
     before = photos_of(draft)
     rows_sent(served, (1, {"component": "R10k"}))
@@ -562,8 +552,7 @@ def test_photographs_go_where_their_parts_go(served):
         assert served.engineer.post("/teach/line7/undo").is_success
 
 
-def test_no_photograph_takes_the_place_of_another(served):
-    draft = with_files(served)
+def test_no_photograph_takes_the_place_of_another(served, draft):
     with_photos(draft, ("R10k/closeup.png", "C1u/closeup.png", "SW_B3U/P1-SN1.png"))
     state, before = draft.state, photos_of(draft)
     problem(rows_sent(served, *((row, {"component": "part"}) for row in range(3))), 422, "invalid")
@@ -582,8 +571,7 @@ def with_photos(draft, names=CUT_OUT):
         (draft.photos / name).write_bytes(png())
 
 
-def test_photographs_move_into_the_folder_of_what_they_show(served):
-    draft = with_files(served)
+def test_photographs_move_into_the_folder_of_what_they_show(served, draft):
     with_photos(draft)
     asked = {"R10k/P1-SN1.png": "good", "R10k/P3-SN1.png": "bad", "SW_B3U/missing/P4-SN1.png": "bad"}
     answer = served.engineer.post("/teach/line7/marks", json={"marks": asked}).json()
@@ -598,8 +586,7 @@ def test_photographs_move_into_the_folder_of_what_they_show(served):
         problem(served.engineer.post("/teach/line7/marks", json={"marks": {wrong: "good"}}), 422, "invalid")
 
 
-def test_each_step_is_taken_back_one_after_another(served):
-    draft = with_files(served)
+def test_each_step_is_taken_back_one_after_another(served, draft):
     with_photos(draft)
     draft.say(draft.state.model_copy(update={"fits": False}))
     before = draft.recipe.read_text(), draft.rules.read_text()
@@ -632,16 +619,14 @@ def test_each_step_is_taken_back_one_after_another(served):
     problem(served.engineer.post("/teach/line7/undo"), 422, "invalid")
 
 
-def test_a_restart_of_the_service_ends_what_runs_and_says_so(served):
-    draft = with_files(served)
+def test_a_restart_of_the_service_ends_what_runs_and_says_so(served, draft):
     work = Work(what="The board is looked for", then="place", commands=(("coe-board", "new"),))
     (draft.folder / "work.json").write_text(work.model_dump_json())
     assert served.engineer.get("/teach/line7/work").json()["state"] == "failed"
     assert "a restart ended this" in served.engineer.get("/teach/line7/place").text
 
 
-def test_commands_that_take_too_much_are_ended_and_the_log_says_why(served):
-    draft = with_files(served)
+def test_commands_that_take_too_much_are_ended_and_the_log_says_why(served, draft):
     work = Work(what="x", then="place", commands=(("python", "-c", "import time; time.sleep(600)"),))
     for bounds, said in ((Bounds(1, 60), "memory"), (Bounds(2**40, 0), "h;")):
         (draft.folder / "work.json").write_text(work.model_dump_json())
@@ -650,8 +635,7 @@ def test_commands_that_take_too_much_are_ended_and_the_log_says_why(served):
         assert said in log_of(draft)
 
 
-def test_a_state_that_somebody_broke_is_a_sentence(served):
-    draft = with_files(served)
+def test_a_state_that_somebody_broke_is_a_sentence(served, draft):
     for broken in ("{", json.dumps({"units": 3}), "[]"):
         (draft.folder / STATE).write_text(broken)
         assert served.engineer.get("/teach/line7").status_code == 200
@@ -675,8 +659,7 @@ SCORED = {
 }
 
 
-def test_nothing_is_learned_before_all_is_said(served, asked):
-    draft = with_files(served)
+def test_nothing_is_learned_before_all_is_said(served, draft, asked):
     rows_sent(served)
     with_photos(draft)
     asked.commands.clear()
@@ -690,8 +673,7 @@ def test_nothing_is_learned_before_all_is_said(served, asked):
     assert [words[:2] for words in asked.commands[:2]] == [("coe-experts", "split"), ("coe-experts", "choose")]
 
 
-def test_all_pictures_are_learned_from_unless_some_are_kept_back(served, asked):
-    draft = with_files(served)
+def test_all_pictures_are_learned_from_unless_some_are_kept_back(served, draft, asked):
     with_photos(draft)
     rows_sent(served)
     served.engineer.post("/teach/line7/marks", json={"marks": dict.fromkeys(photos_of(draft), "good")})
@@ -707,16 +689,15 @@ def test_all_pictures_are_learned_from_unless_some_are_kept_back(served, asked):
     assert not draft.split.is_file()
 
 
-def test_scores_of_the_experts_before_do_not_stay_when_learning_ends_halfway(served, asked):
-    draft = learned(served)
+def test_scores_of_the_experts_before_do_not_stay_when_learning_ends_halfway(served, learned, asked):
+    draft = learned
     assert served.engineer.post("/teach/line7/learn", json={}).is_success  # no command runs, as after a kill
     assert not any(one.can for one in states(draft) if one.step in (TeachStep.THRESHOLD, TeachStep.ACTIVATE))
     served.engineer.post("/teach/line7/undo")
     assert all(one.can for one in states(draft) if one.step in (TeachStep.THRESHOLD, TeachStep.ACTIVATE))
 
 
-def test_lines_of_chosen_experts_go_into_the_board_file(served):
-    draft = with_files(served)
+def test_lines_of_chosen_experts_go_into_the_board_file(served, draft):
     chosen = draft.folder / "chosen" / "line7.yaml"
     chosen.parent.mkdir()
     chosen.write_text(
@@ -736,8 +717,7 @@ def test_lines_of_chosen_experts_go_into_the_board_file(served):
     assert learn[:3] == ("coe-experts", "train", "line7/first-look")
 
 
-def test_the_recipe_is_what_the_files_say(served, asked):
-    draft = with_files(served)
+def test_the_recipe_is_what_the_files_say(served, draft, asked):
     assert send(served.engineer, "bom", b"Reference,Value,Footprint,DNP\nP4,reset,SW_B3U,x\n", "bom.csv").is_success
     draft.keep(draft.read())
     draft.say(draft.state.model_copy(update={"units": "mm", "read": True, "fits": True}))
@@ -753,8 +733,7 @@ def test_the_recipe_is_what_the_files_say(served, asked):
 
 
 @pytest.mark.parametrize("encoding", ["windows-1252", "utf-16"])
-def test_xml_in_the_encoding_that_it_declares_is_read_as_it_is_written(served, encoding):
-    draft = with_files(served)
+def test_xml_in_the_encoding_that_it_declares_is_read_as_it_is_written(served, draft, encoding):
     part = '<placement id="P1" side="Top" part-id="R-1µ"><location units="Millimeters" x="1" y="2" rotation="0"/>'
     board = f'<?xml version="1.0" encoding="{encoding}"?><openpnp-board>{part}</placement></openpnp-board>'
     assert send(served.engineer, "placements", board.encode(encoding), "board.xml").status_code == 201
@@ -762,15 +741,14 @@ def test_xml_in_the_encoding_that_it_declares_is_read_as_it_is_written(served, e
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "gb18030", "cp1252"])
-def test_files_in_any_usual_encoding_are_read(served, encoding):
-    draft, value = with_files(served), "贴片" if encoding == "gb18030" else "1µ"
+def test_files_in_any_usual_encoding_are_read(served, draft, encoding):
+    value = "贴片" if encoding == "gb18030" else "1µ"
     rows = (ROWS + MARKS).replace("reset", value)
     assert send(served.engineer, "placements", rows.encode(encoding), "pnp.csv").status_code == 201
     assert draft.read().places[3].value == value
 
 
-def test_each_step_is_a_page_once_those_before_it_are_done(served):
-    draft = with_files(served)
+def test_each_step_is_a_page_once_those_before_it_are_done(served, draft):
     assert "comes later" in served.engineer.get("/teach/line7/threshold").text
     rows_sent(served)
     with_photos(draft, GOOD)
@@ -784,8 +762,7 @@ def test_each_step_is_a_page_once_those_before_it_are_done(served):
         assert 'role="alert">' not in page.replace('role="alert" hidden>', ""), step
 
 
-def test_files_that_were_replaced_twice_come_back_and_a_step_that_a_kill_ended_halfway_hinders_no_other(served):
-    draft = with_files(served)
+def test_files_that_were_replaced_twice_come_back_and_a_step_that_a_kill_ended_halfway_hinders_no_other(served, draft):
     versions = [(ROWS + MARKS + "\n" * more).encode() for more in range(3)]
     for version in versions[1:]:
         assert send(served.engineer, "placements", version, "pnp.csv").status_code == 201
@@ -797,17 +774,16 @@ def test_files_that_were_replaced_twice_come_back_and_a_step_that_a_kill_ended_h
     assert served.engineer.post("/teach/line7/undo").json() == {"undone": "Thresholds confirmed"}
 
 
-def test_a_bom_that_is_removed_changes_what_the_placement_file_says(served):
-    draft = with_files(served)
+def test_a_bom_that_is_removed_changes_what_the_placement_file_says(served, draft):
     send(served.engineer, "bom", b"Reference,Value,Footprint,DNP\nP4,reset,SW_B3U,x\n", "bom.csv")
     draft.say(draft.state.model_copy(update={"read": True}))
     assert served.engineer.delete("/teach/line7/files/bom/bom.csv").status_code == 204
     assert current(draft) is TeachStep.READING
 
 
-def learned(served):
-    """Return a draft that can be activated: each of its parts has a good picture, and each picture a score."""
-    draft = with_files(served)
+@pytest.fixture
+def learned(served, draft):
+    """A draft that can be activated: each of its parts has a good picture, and each picture a score."""
     rows_sent(served)
     with_photos(draft, GOOD)
     (draft.folder / "scores.json").write_text(json.dumps(SCORED))
@@ -816,8 +792,8 @@ def learned(served):
     return draft
 
 
-def test_a_component_without_pictures_is_not_learned_nor_activated(served):
-    draft = learned(served)
+def test_a_component_without_pictures_is_not_learned_nor_activated(served, learned):
+    draft = learned
     (draft.photos / "SW_B3U" / "good" / "P4-SN1.png").unlink()
     assert "SW_B3U" in problem(served.engineer.post("/teach/line7/learn", json={}), 422, "invalid")["detail"]
     assert current(draft) is TeachStep.PICTURES
@@ -825,8 +801,8 @@ def test_a_component_without_pictures_is_not_learned_nor_activated(served):
     assert "comes later" in served.engineer.get("/teach/line7/activate").text
 
 
-def test_what_was_learned_of_other_parts_or_pictures_is_learned_again(served):
-    draft = learned(served)
+def test_what_was_learned_of_other_parts_or_pictures_is_learned_again(served, learned):
+    draft = learned
     assert rows_sent(served).status_code == 202
     assert current(draft) is TeachStep.ACTIVATE, "nothing was said otherwise"
     changes = (

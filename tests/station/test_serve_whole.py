@@ -53,6 +53,11 @@ STRANGE = whole_of([replace(PARTS[0], component="A2")], components={"A2": {"size
 database = embedded_database(busy_s=2.0)
 
 
+@pytest.fixture
+def recipe(database):
+    return activated(database, TINY, whole=WHOLE)
+
+
 def decided(config, database, tiny, *handed_in):
     with deciding(config, database, quick_opener(tiny, RedDevice())):
         eventually(lambda: all(state_of(database, board.id).verdict is not None for board in handed_in))
@@ -83,8 +88,7 @@ def test_a_whole_board_is_decided_as_the_pictures_of_its_components_are(config, 
     assert [(one.refdes, len(one.place["polygon"])) for one in good] == [("P1", 4), ("P2", 4)]
 
 
-def test_a_board_that_is_not_registered_is_review_with_the_reason(config, database, tiny):
-    recipe = activated(database, TINY, whole=WHOLE)
+def test_a_board_that_is_not_registered_is_review_with_the_reason(config, database, recipe, tiny):
     blank = png(np.full((400, 480, 3), 200, np.uint8))
     board = accept_request(config, database, recipe.id, {"top": blank}, {"whole": "top"})
     ((*found,),) = decided(config, database, tiny, board)
@@ -128,8 +132,7 @@ def test_units_that_are_marked_or_named_as_bad_are_one_call_each_and_never_ok(co
     assert [one.refdes for one in good] == ["r1c1/P1", "r1c1/P2"]
 
 
-def test_a_picture_that_is_torn_lost_or_changed_on_the_disk_is_review_and_a_lost_one_is_a_fault(config, database, tiny):
-    recipe = activated(database, TINY, whole=WHOLE)
+def test_a_picture_that_is_torn_lost_or_changed_is_review_and_a_lost_one_is_a_fault(config, database, recipe, tiny):
     contents = (png(BOARD)[:2000], png(BOARD), png(BOARD) + b"one byte more")
     handed_in = [
         accept_request(config, database, recipe.id, {"top": content}, {"whole": "top"}, key=f"k{number}")
@@ -210,8 +213,7 @@ def words_of(database, board):
 
 
 @pytest.mark.slow
-def test_a_line_that_is_killed_while_a_board_is_located_decides_it_once(config, database, tiny):
-    recipe = activated(database, TINY, whole=WHOLE)
+def test_a_line_that_is_killed_while_a_board_is_located_decides_it_once(config, database, recipe, tiny):
     board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
     for attempts, point in enumerate((Failpoint.LOCATING, Failpoint.LOCATED), 1):
         assert run_line(config, tiny, point) == KILLED
@@ -223,8 +225,7 @@ def test_a_line_that_is_killed_while_a_board_is_located_decides_it_once(config, 
     assert kinds == [EventKind.BOARD_ACCEPTED, EventKind.BOARD_STARTED, EventKind.BOARD_DECIDED]
 
 
-def test_the_parts_of_the_layout_are_the_parts_list_of_the_line(config, database, tiny):
-    recipe = activated(database, TINY, whole=WHOLE)
+def test_the_parts_of_the_layout_are_the_parts_list_of_the_line(config, database, recipe, tiny):
     given = []
     board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
 

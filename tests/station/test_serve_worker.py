@@ -1,7 +1,6 @@
 """The line decides each accepted board once, by its due time, and what nobody has seen is REVIEW."""
 
 import errno
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 from exams import exam, give
 from quick_line import QuickDevice
 from serving import activated, embedded_database
-from stations import DARK, LIGHT, accept_request, deciding, grey, quick_opener
+from stations import DARK, LIGHT, deciding, grey, quick_opener
 from tiny_line import TINY
 from waiting import eventually
 
@@ -21,7 +20,7 @@ from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.events import Finished, Load, Loaded, LoadFailed, Lost, Run, RunFailed, Why
 from coe.serve import processes
 from coe.serve.clock import Clocks, now_us
-from coe.serve.database import board_rows, fault_log, states
+from coe.serve.database import board_rows, states
 from coe.serve.database.connecting import open_database
 from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind, Intake, LineState, Process, Subject
 from coe.serve.worker import station as station_module
@@ -212,42 +211,6 @@ def test_a_page_that_is_read_while_the_state_changes_shows_the_recipe(shop):
     station.close()
 
 
-def test_a_line_whose_loads_do_not_end_ends(shop, monkeypatch):
-    answers, waiting = threading.Event(), threading.Event()
-    answers.set()
-
-    def load():
-        if not answers.is_set():
-            waiting.set()
-        answers.wait()
-
-    shop.device = QuickDevice(load=[load] * 20)
-    ahead_s = 0.0
-
-    def opener(config, watch, adjust):
-        return quick_opener(shop.tiny, shop.device, watchers=[watch], memory="1.4MB")  # for one expert
-
-    monkeypatch.setattr(station_module, "line_opener", opener)
-    station = Station(shop.config, shop.database, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s))
-    try:
-        before = shop.accept({"R1": LIGHT})
-        eventually(lambda: station.step() or shop.is_decided(before))
-        answers.clear()
-        other = {"views": {"R1": {"refdes": "R1", "component": "A"}}}
-        board = accept_request(shop.config, shop.database, shop.recipe.id, {"R1": LIGHT}, other, key="k2")
-        eventually(lambda: station.step() or waiting.is_set())
-        ahead_s = 115.0
-        station.step()
-        ahead_s = 135.0
-        with pytest.raises(LineHangs, match="disk"):
-            station.step()
-        assert FaultKind.EXPERT_HANGS in [fault.kind for fault in shop.faults()]
-        assert not shop.is_decided(board)
-    finally:
-        answers.set()
-        station.close()
-
-
 def test_loads_that_end_one_after_the_other_do_not_hang():
     now_s = 0.0
     watch = LineWatch(lambda: now_s, 60)
@@ -405,23 +368,6 @@ def test_a_draining_line_finishes_begun_boards_and_leaves_the_others(shop):
 
 def line_state(database):
     return database.read(states.line)
-
-
-def test_a_locked_database_delays_the_decision_and_is_told_as_a_fault(shop):
-    shop.device.gate.clear()
-    board = shop.accept({"R1": DARK, "R2": LIGHT})
-    other = open_database(shop.config.database_url)
-    with shop.deciding() as station:
-        eventually(shop.device.reached.is_set)
-        with other.writing() as connection:
-            connection.exec_driver_sql("UPDATE board SET reason = reason")
-            shop.device.gate.set()
-            eventually(lambda: station.waits_for_database)
-        eventually(lambda: shop.is_decided(board))
-    other.close()
-    assert shop.state(board).verdict is Verdict.NG
-    (fault,) = shop.database.read(fault_log.newest)
-    assert (fault.kind, fault.cleared_by) == (FaultKind.DATABASE, "worker")
 
 
 def test_a_clock_that_jumps_is_told_and_moves_no_due_time(shop):

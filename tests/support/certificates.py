@@ -13,23 +13,12 @@ class Authority:
     def __init__(self, folder, name, days=1):
         self._folder, self._name, self._days = folder, name, days
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self.path = self._written(name, self._signed(name, self._key, is_authority=True))
+        self.path, _ = written(folder, name, self._signed(name, self._key, is_authority=True), self._key)
 
     def certificate(self, name):
         """Return the files of a certificate for this machine, and of its private key."""
         key = ec.generate_private_key(ec.SECP256R1())
-        private = self._folder / f"{name}-key.pem"
-        private.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
-        return self._written(name, self._signed(name, key, is_authority=False)), private
-
-    def _written(self, name, made):
-        path = self._folder / f"{name}.pem"
-        path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-        return path
+        return written(self._folder, name, self._signed(name, key, is_authority=False), key)
 
     def _signed(self, name, key, *, is_authority):
         now = datetime.now(UTC)
@@ -81,6 +70,10 @@ def certificate(folder, name):
         .add_extension(x509.SubjectAlternativeName([x509.UniformResourceIdentifier(f"urn:{name}")]), critical=False)
         .sign(key, hashes.SHA256())
     )
+    return written(folder, name, made, key)
+
+
+def written(folder, name, made, key):
     pem, private = folder / f"{name}.pem", folder / f"{name}-key.pem"
     pem.write_bytes(made.public_bytes(serialization.Encoding.PEM))
     private.write_bytes(
