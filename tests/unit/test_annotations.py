@@ -41,13 +41,11 @@ def taken(source, photos, choices=PLAIN):
 
 
 def boxes_of(marked, photos):
-    return {
-        picture.path.relative_to(photos).as_posix(): [
-            (box.label, (round(box.left, 2), round(box.top, 2), round(box.right, 2), round(box.bottom, 2)))
-            for box in picture.boxes
-        ]
-        for picture in marked.pictures
-    }
+    def rounded(box):
+        return box.label, tuple(round(value, 2) for value in (box.left, box.top, box.right, box.bottom))
+
+    names = [picture.path.relative_to(photos).as_posix() for picture in marked.pictures]
+    return {name: [*map(rounded, picture.boxes)] for name, picture in zip(names, marked.pictures, strict=True)}
 
 
 def faults_of(source, photos, choices=PLAIN):

@@ -1,6 +1,7 @@
 """The bound, worked by hand (docs/bound.md; tests/unit/test_never_beaten.py), recorded runs and workloads."""
 
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,14 +22,14 @@ from coe.sim.agenda import Arrival
 from coe.sim.resources import Processor
 
 
-class Says:
-    """An oracle that says "ok" but where it was told otherwise."""
+def oracle(findings=()):
+    """Return an oracle that says "ok" but where it was told otherwise."""
+    known = dict(findings)
+    return SimpleNamespace(find=lambda request, expert, _=None: known.get((request.id, expert)) or says(expert, "ok"))
 
-    def __init__(self, findings=None):
-        self._findings = findings or {}
 
-    def find(self, request, expert, variant=None):
-        return self._findings.get((request.id, expert)) or Finding(expert, "fp32", "ok", 1.0)
+def says(expert, label):
+    return Finding(expert, "fp32", label, 1.0)
 
 
 def images(rules, *arrivals):
@@ -48,10 +49,10 @@ def on(executors, capacity=1000):
     return Plan(pools, tuple(ExecutorSpec(f"{device}{i}", device, device) for device, i in sharers))
 
 
-def work_out(workload, plan, default, *, resident="", cached="", scaling=None, says=None, **others):
+def work_out(workload, plan, default, *, resident="", cached="", scaling=None, findings=(), **others):
     keys = [(pool.device, expert) for pool in plan.pools for expert in workload.board.experts]
     costs = CostTable({(d, e): others.get(e, others.get(d, default)) for d, e in keys})
-    return bound(workload, Says(says), costs, plan, scaling or {}, resident, cached)
+    return bound(workload, oracle(findings), costs, plan, scaling or {}, resident, cached)
 
 
 ABC = board({"A": 1, "B": 1, "C": 1})
@@ -61,7 +62,7 @@ CHAIN = board({"A": 1, "B": 1}, {"a": "d", "b": "d"})
 DIAMOND = board({"R": 1}, {"r": "[a, b]", "a": "d", "b": "d"})
 THREE = board({"A": 1}, {"a": "[b, c, d]"})
 WEIGHTS = {"c": cost_of(weights_bytes=20), "d": cost_of(weights_bytes=30)}
-BAD = {(0, "a"): Finding("a", "fp32", "bad", 1.0)}
+BAD = {(0, "a"): says("a", "bad")}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ BAD = {(0, "a"): Finding("a", "fp32", "bad", 1.0)}
         # An expert that is used and was not there is a switch, and one that no finding leads to is none.
         (ABC, "AABBC", gpu(), {"resident": "b"}, 2),
         (CHAIN, "A", gpu(), {}, 2),
-        (CHAIN, "A", gpu(), {"says": BAD}, 1),
+        (CHAIN, "A", gpu(), {"findings": BAD}, 1),
         # A resident that waits for what has no room beside it must come back: a and d take 10 bytes, 4 are workspace.
         (CHAIN, "A", gpu(capacity=24), {"resident": "d"}, 1),
         (CHAIN, "A", gpu(capacity=23), {"resident": "d"}, 2),
@@ -162,10 +163,10 @@ def test_two_devices_share_as_suits_both_and_a_cost_that_is_not_known_is_named()
     slow, plan = cost_of(per_image_s=1.0, base_s=2.0), on({"x": 1, "y": 1})
     costs = CostTable({("x", "a"): cost_of(), ("y", "a"): slow, ("x", "b"): slow, ("y", "b"): cost_of()})
     for names, seconds in [("AAAABBBB", 0.6), ("BBBB", 1 / (1 / 0.6 + 1 / 6))]:
-        found = bound(images(ABC, (0, names)), Says(), costs, plan, {}, "ab", "")
+        found = bound(images(ABC, (0, names)), oracle(), costs, plan, {}, "ab", "")
         assert found.compute_s == pytest.approx(seconds)
     with pytest.raises(ConfigError, match=r"'a'.*'gpu'"):
-        bound(images(ABC, (0, "A")), Says(), CostTable({}), gpu(), {}, "", "")
+        bound(images(ABC, (0, "A")), oracle(), CostTable({}), gpu(), {}, "", "")
 
 
 def test_machines_share_exactly_or_at_most_as_a_split_takes_and_not_far_below():
@@ -186,10 +187,6 @@ def test_machines_share_exactly_or_at_most_as_a_split_takes_and_not_far_below():
         # A split by hand: each job where it is shortest.
         taken = np.bincount(work_s.argmin(axis=0), work_s.min(axis=0), minlength=3).max()
         assert work_s.min(axis=0).sum() / 3 - 1e-9 <= least_share(work_s) <= taken + 1e-9
-
-
-def says(expert, label):
-    return Finding(expert, "fp32", label, 1.0)
 
 
 def run(executor, expert, *requests):
