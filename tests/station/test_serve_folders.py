@@ -68,7 +68,7 @@ class Camera:
         async def turns():
             for _ in range(int(seconds) + 1):
                 await self.feeder.turn()
-                await self.feeder._tell()
+                await self.feeder.tell()
                 self.now_s += 1
 
         asyncio.run(turns())

@@ -276,7 +276,7 @@ def test_what_nobody_says_is_asked_at_once_and_model_yaml_answers(bring, tmp_pat
     assert bring("--no-prepare").status == 0
     assert stored(tmp_path).labels == ("no", "on")
     for more, word in (
-        ("normalize: imagenet", "contradict"),
+        ("normalize: imagenet", "--force"),
         ("size: 3", "'size'"),
         ("labels: [bright, dark]", "labels"),
         ("kind:", "kind"),

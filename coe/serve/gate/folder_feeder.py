@@ -82,7 +82,7 @@ class FolderFeeder:
                 pass
             except Exception as error:  # whatever it is: without this task nobody would hand in, or notice
                 self._troubles[self._name] = sentence_of(error)
-            await self._tell()
+            await self.tell()
             await asyncio.sleep(max(self._section.settle_s / 4, _LEAST_PAUSE_S))
 
     async def turn(self) -> None:
@@ -92,6 +92,18 @@ class FolderFeeder:
         except LateImage as error:
             self._folder.watched.late = error
             self._troubles[self._name] = f"a picture in {self._section.path} {error}"
+
+    async def tell(self) -> None:
+        """Raise a fault of what a person has to see to; clear it once there is nothing."""
+        lines = [*self._troubles.values(), *self._folder.odd, *self._unmoved.values()]
+        text = list_few(lines, _TOLD, "; ")
+        if text == self._told:
+            return
+        self._told = text
+        if text:
+            await self._gate.note_fault(FaultKind.FOLDER, text, self._name)
+        else:
+            await self._gate.overcome(FaultKind.FOLDER, self._name)
 
     async def _turn(self) -> None:
         gate, now = self._gate, self._now_s()
@@ -261,18 +273,6 @@ class FolderFeeder:
 
     def _put_away(self) -> None:
         self._unmoved = self._taken.put_away(self._folder.listing)
-
-    async def _tell(self) -> None:
-        """Raise a fault of what a person has to see to; clear it once there is nothing."""
-        lines = [*self._troubles.values(), *self._folder.odd, *self._unmoved.values()]
-        text = list_few(lines, _TOLD, "; ")
-        if text == self._told:
-            return
-        self._told = text
-        if text:
-            await self._gate.note_fault(FaultKind.FOLDER, text, self._name)
-        else:
-            await self._gate.overcome(FaultKind.FOLDER, self._name)
 
 
 _WHOLE = "board"  # the name of the view that shows a whole board
