@@ -107,7 +107,7 @@ def guarded(command: Callable[[], int]) -> int:
             status = command()
         except SystemExit as ended:
             status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, typer.Abort):  # Abort: while a question waits for its answer, or at the end of input
             err.print("interrupted")
             return Exit.INTERRUPTED
         except Exception as error:

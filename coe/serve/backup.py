@@ -48,7 +48,7 @@ def back_up(config: ServeConfig, folder: Path) -> Backup:
     with writing(folder):
         try:
             shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir(parents=True)
+            unfinished.mkdir(mode=0o700, parents=True)  # PINs can be found from their hashes
             with closing(sqlite3.connect(source)) as live, closing(sqlite3.connect(unfinished / DATABASE)) as copy:
                 live.backup(copy)
                 with copy:

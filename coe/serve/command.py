@@ -194,24 +194,25 @@ def set_person(
     from coe.serve.database import audit, keys
 
     ask = partial(typer.prompt, default="", show_default=False, hide_input=sys.stdin.isatty(), err=True)
-    badge, pin = ask("Badge (scan it; empty: none)"), ask("PIN (4 to 12 digits; empty: none)")
-    badge, pin, moment_us = badge.strip(), pin.strip(), now_us()
-    keys.check_secrets(badge, pin)
-    with _database(config_path) as database, database.writing() as connection:
-        known = name in {key.name for key in keys.all_keys(connection)}
+    with _database(config_path) as database:
+        known = name in {key.name for key in database.read(keys.all_keys)}
         if known == (role is not None):
             raise ConfigError(
                 f"there is '{name}' already; leave --role out, or choose another name" if known
                 else f"there is no '{name}' yet; give the role of the person with --role"
             )  # fmt: skip
+        badge, pin = ask("Badge (scan it; empty: none)"), ask("PIN (4 to 12 digits; empty: none)")
+        badge, pin, moment_us = badge.strip(), pin.strip(), now_us()
+        keys.check_secrets(badge, pin)
         if role is not None and not (badge or pin):
             raise ConfigError(f"'{name}' could not sign in: give a badge or a PIN, or make a key with add-key")
-        if role is not None:  # the key of a person is for nobody to use
-            keys.add(connection, name, role, keys.generate(), now_us=moment_us)
-        if not keys.set_secrets(connection, name, badge, pin, moment_us):
-            raise ConfigError(f"the key '{name}' was revoked or has expired; choose another name")
-        detail = {"badge": bool(badge), "pin": bool(pin)}
-        audit.append(connection, "console", "set person", name, now_us=moment_us, detail=detail)
+        with database.writing() as connection:
+            if role is not None:  # the key of a person is for nobody to use
+                keys.add(connection, name, role, keys.generate(), now_us=moment_us)
+            if not keys.set_secrets(connection, name, badge, pin, moment_us):
+                raise ConfigError(f"the key '{name}' was revoked or has expired; choose another name")
+            detail = {"badge": bool(badge), "pin": bool(pin)}
+            audit.append(connection, "console", "set person", name, now_us=moment_us, detail=detail)
     out.print(f"{name} signs in with {' or '.join(['a badge'] * bool(badge) + ['a PIN'] * bool(pin)) or 'a key alone'}")
 
 

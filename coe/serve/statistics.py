@@ -271,7 +271,7 @@ def u_chart(subgroups: Sequence[Subgroup]) -> Chart:
     """Return Laney's u' chart of counts; subgroups without size are left out."""
     used = [subgroup for subgroup in subgroups if subgroup.size > 0]
     if len(used) < LEAST_POINTS:
-        return Chart(0.0, 1.0, (), f"{len(used)} hours with boards; limits need {LEAST_POINTS}")
+        return Chart(0.0, 1.0, (), f"hours with boards: {len(used)}; limits need {LEAST_POINTS}")
     mean = math.fsum(subgroup.amount for subgroup in used) / sum(subgroup.size for subgroup in used)
     deviations = [math.sqrt(mean / subgroup.size) for subgroup in used]
     sigma_z = _sigma_z([subgroup.amount / subgroup.size - mean for subgroup in used], deviations)

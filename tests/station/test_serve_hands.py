@@ -68,6 +68,7 @@ def test_fifty_calls_are_verified_without_scrolling_by_mouse_and_by_touch(served
 def test_what_can_be_taken_back_stands_on_the_screen_of_a_laptop(served, browser, height):
     laptop = Screen(browser, viewport={"width": 1366, "height": height})
     page = verifying(served, laptop, 2, answers_hold_s=1)
+    page.evaluate("document.querySelector('.person').prepend('Maximiliane Mustermann-Wallenstein of the first ')")
     page.keyboard.press("2")
     wait_drawn(page, "R1")
     place_of(page, "#held li:first-child button")

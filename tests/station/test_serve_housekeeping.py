@@ -231,6 +231,7 @@ def test_a_backup_can_take_the_place_of_the_data(filled, database, tmp_path, mon
     assert saved >= {path.stat().st_ino for path in (tmp_path / "copy").rglob("*")}
     assert (tmp_path / "copy" / photo.relative_to(filled.data)).read_bytes() == LIGHT
     assert (made.pictures, made.missing) == (2, 0)
+    assert stat.S_IMODE((tmp_path / "copy").stat().st_mode) == 0o700  # it holds the hashes of PINs
     with database.writing() as connection:
         connection.exec_driver_sql("DELETE FROM view")
     restored = config_of(tmp_path / "copy")

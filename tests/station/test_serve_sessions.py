@@ -1,6 +1,8 @@
 """People sign in with a key, a badge or a PIN; sessions end with their key; who guesses is stopped."""
 
 import asyncio
+import io
+import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -12,7 +14,9 @@ from serving import WITH_HEADER, client_of, csrf, locked, problem, signed_in
 from sqlalchemy import select
 from typer.testing import CliRunner
 
+from coe.cli.common import Exit
 from coe.errors import ConfigError
+from coe.serve import command
 from coe.serve.clock import now_us
 from coe.serve.command import app
 from coe.serve.credentials import SESSIONS
@@ -263,7 +267,7 @@ def config(tmp_path):
     return path
 
 
-def test_the_command_makes_a_person_and_changes_badge_and_pin(config):
+def test_the_command_makes_a_person_and_changes_badge_and_pin(config, call, monkeypatch):
     run = CliRunner().invoke
 
     def said(name, *more, words):
@@ -276,6 +280,9 @@ def test_the_command_makes_a_person_and_changes_badge_and_pin(config):
     for name in ("", " Bob", "Bob\n", "B\u200bob", "B" * 300):  # as which nobody could sign in
         assert said(name, "--role", "operator", words=f"\n{PIN}\n") != 0, name
     assert said("Eva", words=f"\n{PIN}\n") == 0
+    monkeypatch.setattr(sys, "stdin", io.StringIO())  # nobody answers
+    assert call("set-person", config, "Eva", command=command).status == Exit.INTERRUPTED
+    assert "Badge" not in call("set-person", config, "Bob", command=command).err  # told before anything is asked
     database = open_database(f"sqlite:///{config.parent}/serve.db")
     with database.reading() as connection:
         [eva] = keys.all_keys(connection)

@@ -293,6 +293,7 @@ def test_a_picture_that_cannot_be_read_is_review_and_a_lost_one_is_a_fault(shop,
         ("R1", Verdict.REVIEW, CallReason.FAILED),
         ("R3", Verdict.REVIEW, CallReason.FAILED),
     ]
+    assert "picture" in shop.calls(board)[0].detail.split(":")[0]  # not "is truncated": nobody would know what is
     assert [fault.kind for fault in shop.faults()] == [FaultKind.IMAGE_LOST]
 
 

@@ -260,11 +260,14 @@ def _severity(router: Router, step: Step, finding: Finding) -> int:
 def _called(run: BoardRun, item: Item, result: Result) -> NewCall:
     finding = culprit(run.product.router, item.component, result.findings) if run.product else None
     score = finding.score if finding and math.isfinite(finding.score) else None
+    detail = result.error or (finding.doubt or finding.reading if finding else "")
+    if result.failure is not None and result.failure.kind in (FailureKind.DAMAGED, FailureKind.UNSUPPORTED):
+        detail = f"the picture {detail}"  # these reasons begin with a verb
     return _call_of(
         item,
         result.verdict or Verdict.REVIEW,
         CallReason.EXPERT if result.failure is None else CallReason.FAILED,
-        detail=result.error or (finding.doubt or finding.reading if finding else ""),
+        detail=detail,
         expert=finding.expert if finding else "",
         label=finding.label if finding else "",
         score=score,
