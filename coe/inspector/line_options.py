@@ -361,7 +361,7 @@ class LineOptions(BaseModel):
     inbox_bytes: Annotated[
         int | None,
         Option(
-            "Maximum bytes of images under way, in addition to the memory.",
+            "Maximum bytes of images under way; if given, they are in addition to `memory`.",
             default="a part of the memory",
             typed=int,
             least=1,

@@ -9,7 +9,17 @@ from coe.serve.gate.app import OPERATIONS, described
 PAGE = Path(__file__).parents[2] / "docs" / "integration.md"
 _HEAD = "| endpoint | roles | effect |\n|---|---|---|\n"
 _TABLE = re.compile(re.escape(_HEAD) + r"(?:\|.*\n)*")
-_OF_PAGES = ("session", "stats", "reports", "exports", "trials", "views", "boards/{id}/part", "overlay", "confirmation")
+_OF_PAGES = (
+    "session",
+    "stats",
+    "reports",
+    "exports",
+    "trials",
+    "v1/views",
+    "boards/{id}/part",
+    "overlay",
+    "confirmation",
+)
 """What the paths have in them that only the station's pages need; the table leaves them out."""
 _GROUPS = {
     ("engineer", "feeder"): "feed",
