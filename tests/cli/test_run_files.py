@@ -81,10 +81,6 @@ def one_other_expert(place):
     )
 
 
-def no_expert(place):
-    shutil.rmtree(place / "store" / "idle" / "joint")
-
-
 def other_calibration(place):
     (place / "idle.calibration.yaml").write_text("board: idle\nexperts: {}\n")
 
@@ -100,7 +96,7 @@ def other_rules(place):
     [
         (other_weights, (), ["2 of 2 experts", "'body', 'joint'"]),
         (one_other_expert, (), ["1 of 2 experts", "'joint'"]),
-        (no_expert, (), ["1 of 2 experts", "'joint'"]),
+        (lambda place: shutil.rmtree(place / "store" / "idle" / "joint"), (), ["1 of 2 experts", "'joint'"]),
         (other_rules, (), ["board file"]),
         (other_calibration, (), ["board file"]),
         (None, ("--precision", "mixed"), ["--precision fp32"]),

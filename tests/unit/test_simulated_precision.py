@@ -134,10 +134,6 @@ def price(run_s, load_s, weights_bytes):
     return Cost(run_s, 0.0, load_s, weights_bytes, 0)
 
 
-def table(**rows):
-    return {("cpu", expert, variant): cost for expert, row in rows.items() for variant, cost in row.items()}
-
-
 BIG = price(1.0, 4.0, 8)
 SMALL = price(1.2, 1.0, 2)
 SOUND = offer()
@@ -166,7 +162,7 @@ def test_the_smallest_variant_that_all_devices_run_and_that_agrees_is_taken(mode
 
 
 def test_only_lesser_variants_that_say_so_look_again_and_the_reason_has_the_numbers():
-    costs = table(**{id: {"fp32": BIG, "int8": SMALL} for id in "abcd"})
+    costs = {("cpu", id, variant): cost for id in "abcd" for variant, cost in (("fp32", BIG), ("int8", SMALL))}
     offers = {"a": {"int8": offer(below=0.25)}, "b": {"int8": SOUND}, "c": {"fp32": offer(below=0.5)}}
     found = choose("mixed", offers, {"a": "int8", "b": "int8", "c": "fp32"}, costs, 0.999)
     assert (found.variants, found.escalate_below) == ({"a": "int8", "b": "int8", "c": "fp32"}, {"a": 0.25})

@@ -29,11 +29,6 @@ def put(store, weights="demo/a", **changes):
     return store.put(weights, **{"kind": "k", "labels": ["ok", "bad"], "input_size": 64, "state": STATE, **changes})
 
 
-def edit(store, **changes):
-    path = store.folder("demo/a") / MANIFEST
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
-
-
 def test_what_is_put_is_read_again(store):
     made = put(store, metrics={"accuracy": 0.98}, source="here")
     assert made == store.manifest("demo/a") == store.check("demo/a")
@@ -132,11 +127,12 @@ RAW = [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"id": "demo/a"
 @pytest.mark.parametrize("change", [*CHANGES, *RAW], ids=lambda change: str(change)[:20])
 def test_a_manifest_that_is_damaged_or_of_another_version_is_refused(store, change):
     put(store)
+    path = store.folder("demo/a") / MANIFEST
     if isinstance(change, bytes):
-        (store.folder("demo/a") / MANIFEST).write_bytes(change)
+        path.write_bytes(change)
         words = "demo/a"
     else:
-        edit(store, **change)
+        path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
         words = r"manifest\.json.*" + ("newer version" if "surprise" in change else "")
     with pytest.raises(StoreError, match=words):
         store.manifest("demo/a")
