@@ -163,7 +163,7 @@ def bomb_png(side):
 
 
 FOREIGN = "JPEG, PNG, BMP or TIFF"
-BOMB = r"over the limit of (100|89\.\d+) megapixels"
+BOMB = r"\b(100|89\.\d+) mega"
 PNG, JPEG = FILES["png"], FILES["jpeg"]
 WIDE_TIFF = encode("TIFF").replace(struct.pack("<HHII", 256, 4, 1, WIDTH), struct.pack("<HHII", 256, 4, 1, 10**8))
 REFUSED = {
@@ -213,7 +213,7 @@ def test_palettes_pages_odd_exif_and_remarks_and_a_limit_that_is_given():
     damaged = data.replace(struct.pack("<H", 270), b"\xff\xff").replace(b"II*\0\x08\0", b"II*\0\xff\xff")
     assert decode(damaged.replace(b"MM\0*\0\0\0\x08", b"MM\0*\0\0\xff\xff")).shape == (HEIGHT, WIDTH, 3)
     assert decode(PNG, limit_pixels=WIDTH * HEIGHT).shape == (HEIGHT, WIDTH, 3)
-    with pytest.raises(ImageError, match="over the limit"):
+    with pytest.raises(ImageError, match=f"{WIDTH} x {HEIGHT}"):
         decode(PNG, limit_pixels=WIDTH * HEIGHT - 1)
 
 
