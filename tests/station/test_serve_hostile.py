@@ -29,7 +29,6 @@ from coe.serve.database.tables import NewCall, NewFault
 from coe.serve.enums import CallReason, FaultKind, Process, Role
 from coe.serve.gate import recipe_routes, state_routes
 from coe.serve.gate.app import OPERATIONS
-from coe.serve.gate.storage import OwnFaults
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.request import BoardRequest
 from coe.serve.service_config import Limits
@@ -201,16 +200,6 @@ def test_every_answer_forbids_what_a_page_does_not_need(served):
         assert answer.headers["content-security-policy"].startswith("default-src 'self'")
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert "server" not in answer.headers
-
-
-def test_a_full_disk_before_the_gate_was_started_is_no_fault_once_there_is_room(served):
-    with served.database.writing() as connection:
-        fault_log.note(connection, NewFault(Process.WEB, FaultKind.DISK_FULL, "of the gate before"), now_us())
-        fault_log.note(connection, NewFault(Process.WORKER, FaultKind.DISK_FULL, "of the line"), now_us())
-    served.gate.faults = OwnFaults(now_us)
-    assert put(served.feeder, "k", "v").status_code == 201
-    (fault,) = served.operator.get("/api/v1/faults").json()["faults"]
-    assert fault["process"] == "worker"
 
 
 def test_every_picture_that_the_gate_accepts_can_be_decoded_by_the_line(monkeypatch):
