@@ -305,9 +305,9 @@ class Controller:
         for stage, finding, advance in zip(batch.stages, event.findings, advances, strict=True):
             self.history.found(stage.request_id, finding)
             self._go_on(advance, now, replied=True)
-            self.demand.closed(stage.expert)
             if self._cases.decided(stage.request_id):
                 self._withdraw(stage.request_id, now)
+        self.demand.closed(batch.expert, len(batch))
 
     def _judge(self, batch: Batch, findings: Sequence[Finding], now: float) -> list[Advance]:
         """Take in the findings of a batch, and reply to the images that they decide. No policy is asked."""

@@ -107,12 +107,12 @@ class Demand(PoolWatcher):
             self._coming[other] += parts
             self.changed(other)
 
-    def closed(self, expert: str) -> None:
-        """Count a stage that has its finding, or has failed; call this after the stages that follow it were opened."""
-        self._open[expert] -= 1
+    def closed(self, expert: str, stages: int = 1) -> None:
+        """Count stages that have findings, or have failed; call this after the stages that follow them were opened."""
+        self._open[expert] -= stages
         self.changed(expert)
         for other, parts in self._follows[expert]:
-            self._coming[other] -= parts
+            self._coming[other] -= parts * stages
             self.changed(other)
 
     def open(self, expert: str) -> int:

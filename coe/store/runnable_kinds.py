@@ -95,7 +95,7 @@ class RunnableKind(ABC):
         return "" if expert.reads is None or self.is_reader else f"kind '{self.name}' does not read; leave `reads` out"
 
 
-class Comparing(ABC):
+class Comparing:
     """A second base class, after `ModuleKind` or `FileKind`, of a kind whose experts compare an image with a reference.
 
     Its `preprocess` prepares an image without a reference, for measurements and proofs alone: a line calls `compare`.

@@ -213,13 +213,9 @@ class Ready(Select):
     def _ranked(self, executor: Executor, now: float) -> Iterator[Group]:
         """Yield groups in order of preference, on whichever device they would end first."""
         pool, id = executor.pool, executor.pool.id
-        if not self._fullest[id]:
-            return
-        # The ranking takes in changed numbers when it is asked for. So it is asked for even if nothing can run.
-        going = policies.leaving(self._world, pool, now) if self._absent else None
         if not any(map(pool.is_ready, self._fullest[id])):
             return
-        blockers = list(self._blocking(executor, going)) if going is not None else []
+        blockers = list(self._blocking(executor, now)) if self._absent else []
         leaving = list(filter(partial(self._must_leave, pool), blockers))
         for expert in self._hurried[id] if self._hurrying else ():
             if (group := _group(executor, expert)) not in leaving:
@@ -237,18 +233,17 @@ class Ready(Select):
             return False
         return self._absent[next(iter(self._absent_hurried))].due_s < blocking.due_s
 
-    def _blocking(self, executor: Executor, going: Iterator[str]) -> Iterator[Group]:
+    def _blocking(self, executor: Executor, now: float) -> Iterator[Group]:
         """Yield the group of the next expert to leave that has waiting stages, if there is no room without it.
 
         If images in a hurry wait for absent experts, all such groups follow that must leave before there is room.
         """
-        # `going` are the experts of the pool in the order in which they leave. Room is made for the loads after the
-        # present load, or after the load that begins once this executor is busy. So the disk never waits for the end of
-        # a long batch.
+        # Room is made for the loads after the present load, or after the load that begins once this executor is busy.
+        # So the disk never waits for the end of a long batch.
         pool = executor.pool
         loads = min(len(self._absent), self._ahead[executor.device] + (0 if pool.is_moving() else 1))
         missing = pool.missing_bytes(loads * self._largest_bytes[executor.device])
-        for expert in going:
+        for expert in policies.leaving(self._world, pool, now):
             if missing <= 0:
                 return
             if not pool.is_ready(expert):
