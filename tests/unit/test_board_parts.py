@@ -153,7 +153,7 @@ def test_a_recipe_that_read_a_placement_file_is_converted_once(call, folder):
     rows = ROWS.replace("PosX", "Ost").replace("N.C.", "10k") + "S1,reset,SW_B3U,6,11,30,top\n"
     (folder / "pnp.csv").write_text(rows, encoding="utf-8")
     (path := folder / "recipe.yaml").write_text(FORMER, encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"recipe.yaml:7: .* coe-board convert"):
+    with pytest.raises(ConfigError, match=r"recipe\.yaml:7: "):
         read_recipe(path)
     words = ("convert", path, "--yes", "--units", "mm")
     assert call(*words, command=board_command).status == 2
