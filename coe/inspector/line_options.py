@@ -335,7 +335,7 @@ class LineOptions(BaseModel):
     max_wait_s: Annotated[
         float | None,
         Option(
-            "Longest time an image may take (as text: 60s); after half of it, late-binding prioritises the image.",
+            "Time that an image should take at most (as text: 60s); after half of it, late-binding prioritises it.",
             INSPECTING | {Door.RUN},
             f"{config.MAX_WAIT_S:g}s",
             rare=True,
