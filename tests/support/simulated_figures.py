@@ -167,7 +167,7 @@ def _others(rows):
     names = ("hobbit", "duoserve", "expertflow", "emoe", "late-binding")
     ratios = (f"{mean(_ratios(rows, 'images_per_s', name, 'coserve')):.2f}" for name in names)
     each = "; ".join(f"`{name}`" for name in names)
-    return {f"images/s / those of `coserve`, tasks A1 and B1: {each}": "; ".join(ratios)}
+    return {f"images/s, a strategy / `coserve`, tasks A1 and B1: {each}": "; ".join(ratios)}
 
 
 def _bound(rows):
