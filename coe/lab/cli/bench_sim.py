@@ -141,7 +141,7 @@ class _Boxes(Options):
         "Numbers of equal boxes with a network, e.g. 1,2,4,8.", metavar="LIST", show_default="one box"
     )
     boards: str | None = option(
-        "With --boxes: images of these boards in equal parts, instead of --task.", metavar="LIST"
+        "With --boxes: images of these boards, by their counts, instead of --task.", metavar="LIST"
     )
     mishap: str = option(
         "With --boxes, at half time: none, lost (a box dies) or joins (a box is added).", MISHAPS[0], metavar="LIST|all"
