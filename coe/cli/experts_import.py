@@ -98,12 +98,14 @@ class Import(Described):
             raise ConfigError("a backbone has no labels, and judges nothing; leave out --labels, --board and --images")
         if self.sheet is not None and (self.images_at is None or self.file is None or os.path.isdir(self.file)):
             raise ConfigError("--sheet shows the results of one file of weights for --images; give both")
+        # Unlike `Path.is_dir`, it does not raise for a name that is too long.
+        is_folder = self.file is not None and os.path.isdir(self.file)
+        if self.draft is not None and (self.board or self.as_backbone or not is_folder):
+            raise ConfigError("--draft is for a new board, from a folder of weights; leave it out")
         if self.file is None:
             return self._packaged()
-        if os.path.isdir(self.file):  # unlike `Path.is_dir`, it does not raise for a name that is too long
+        if is_folder:
             return self._folder(self.file)
-        if self.draft is not None:
-            raise ConfigError("--draft belongs to a folder of weights; leave it out")
         if not os.path.isfile(self.file):
             raise ConfigError(f"{self.file}: no such file")
         return self._one(self.file)
@@ -223,8 +225,6 @@ class Import(Described):
         if not files:
             raise ConfigError(f"{folder}: holds no file of weights ({', '.join(_ENDINGS)}); export the network as ONNX")
         board, draft = self.id, self.draft
-        if draft is not None and self.board:
-            raise ConfigError("--board names a board file that exists, and --draft is for a new one; leave one out")
         if ExpertId.of(board).board:
             raise ConfigError(f"'{board}': for a folder, give a board's name alone; each file becomes an expert of it")
         self.shelf.folder(board)

@@ -69,17 +69,22 @@ def opened(config: ServeConfig, process: Process) -> Iterator[Database]:
 
 def _only(config: ServeConfig, name: str) -> FolderLock:
     """Return the lock of the only process, or the only `run`, of a service; raises ConfigError."""
-    try:
-        config.data.mkdir(parents=True, exist_ok=True)
-        lock = FolderLock.take_file(config.data / f".{name}.lock", wait=False)
-    except OSError as error:
-        raise ConfigError(
-            f"the service cannot write into its folder {config.data}: {error.strerror or error}; give it write "
-            "permission, or another `data`"
-        ) from None
-    if lock is None:
+    if (lock := _free(config, name)) is None:
         raise ConfigError(f"{config.data}: another {name} is running here; end it")
     return lock
+
+
+def _free(config: ServeConfig, name: str) -> FolderLock | None:
+    """Return the lock of a process, or of `run`; None while another holds it. Raises ConfigError."""
+    path = config.data / f".{name}.lock"
+    try:
+        config.data.mkdir(parents=True, exist_ok=True)
+        return FolderLock.take_file(path, wait=False)
+    except OSError as error:
+        raise ConfigError(
+            f"the service cannot write into its folder: {path}: {error.strerror or error}; give it write permission, "
+            "or another `data`"
+        ) from None
 
 
 def _begin(connection: Connection, config: ServeConfig, process: Process) -> None:
@@ -196,7 +201,7 @@ def run(path: Path) -> int:
     """Run both processes until SIGTERM or Ctrl-C, restart what ends, and return the exit status; raises ConfigError."""
     config, ending, begun = load(path), threading.Event(), set[Process]()
     _end_at(ending.set)
-    was_killed = (config.data / ".run.lock").exists()  # a `run` that ends in order removes it
+    was_killed = os.path.exists(config.data / ".run.lock")  # a `run` that ends in order removes it
     lock = _only(config, "run")
     if was_killed:
         _wait_for_former(config, ending)
@@ -230,7 +235,7 @@ def _wait_for_former(config: ServeConfig, ending: threading.Event) -> None:
     """Wait for the processes of a `run` that was killed, which end by themselves: the worker after begun boards."""
     ends_s, is_told = time.monotonic() + config.drain_s + GRACE_S, False
     for process in Process:
-        while (lock := FolderLock.take_file(config.data / f".{process}.lock", wait=False)) is None:
+        while (lock := _free(config, process)) is None:
             if not is_told:
                 sys.stderr.write(f"{process} of a killed run ends; waiting {ends_s - time.monotonic():.0f} s at most\n")
             is_told = True

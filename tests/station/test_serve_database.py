@@ -97,6 +97,20 @@ def test_a_database_of_the_first_schema_is_taken_over(database):
         connection.exec_driver_sql("CREATE INDEX ix_board_counted ON board (decided_us)")
 
 
+def test_a_database_of_the_second_schema_gets_its_index(database):
+    with database.writing() as connection:
+        for statement in (
+            "DROP INDEX ix_board_hourly",
+            "CREATE INDEX ix_board_counted ON board (decided_us)",
+            "UPDATE alembic_version SET version_num = '2'",
+        ):
+            connection.exec_driver_sql(statement)
+    assert migrate(database)
+    with database.reading() as connection:
+        connection.exec_driver_sql("DROP INDEX ix_board_hourly")
+        connection.exec_driver_sql("CREATE INDEX ix_board_counted ON board (decided_us)")
+
+
 def test_two_processes_may_make_the_tables_at_once(bare_database, monkeypatch):
     """The second saw none when it looked, and waits for the first."""
     assert migrate(bare_database)

@@ -295,6 +295,17 @@ def test_run_waits_for_processes_of_a_killed_run_alone_and_ends_with_a_process_t
     assert list(data.iterdir()) == []
 
 
+@pytest.mark.parametrize("data", ["data", "d" * 300])
+def test_a_lock_that_cannot_be_taken_is_named_also_after_a_killed_run(tmp_path, data):
+    path = tmp_path / "serve.yaml"
+    path.write_text(f"station: a\ndata: {data}\n")
+    if data == "data":
+        (tmp_path / data / ".web.lock").mkdir(parents=True)  # as a lock of another user, it cannot be opened
+        (tmp_path / data / ".run.lock").touch()
+    with pytest.raises(ConfigError, match=r"cannot write into its folder: .*\.(web|run)\.lock"):
+        processes.run(path)
+
+
 LEAST_BOARDS = int(os.environ.get("COE_TEST_BOARDS", "1000"))
 AT_ONCE, MOST_WAIT = 6, 60
 """How many feeders hand boards in at a time; with more boards that wait none comes, and nobody is killed."""

@@ -25,9 +25,9 @@ from coe.serve.service_config import ServeConfig
 from coe.serve.worker.station import Station
 
 
-def grey(level):
+def grey(level, side=50):
     file = io.BytesIO()
-    Image.fromarray(np.full((50, 50, 3), level, np.uint8)).save(file, "png")
+    Image.fromarray(np.full((side, side, 3), level, np.uint8)).save(file, "png")
     return file.getvalue()
 
 

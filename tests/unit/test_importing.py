@@ -177,6 +177,13 @@ def test_a_draft_replaces_no_file(run, tmp_path):
     assert (said.status, "lamp" in rules.load(tmp_path / "other.yaml").experts) == (0, True)
 
 
+@pytest.mark.parametrize("more", [("--board", "b.yaml"), ("--as-backbone",), ()])
+def test_a_draft_that_nobody_would_write_is_refused(run, tmp_path, more):
+    weights = (lamps(tmp_path / "weights", "lamp"),) if more else ()
+    said = run("import", "b", *weights, *more, "--draft", tmp_path / "other.yaml")
+    assert (said.status, "--draft" in said.words) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("id", "name", "says"),
     [

@@ -261,8 +261,8 @@ def _called(run: BoardRun, item: Item, result: Result) -> NewCall:
     finding = culprit(run.product.router, item.component, result.findings) if run.product else None
     score = finding.score if finding and math.isfinite(finding.score) else None
     detail = result.error or (finding.doubt or finding.reading if finding else "")
-    if result.failure is not None and result.failure.kind in (FailureKind.DAMAGED, FailureKind.UNSUPPORTED):
-        detail = f"the picture {detail}"  # these reasons begin with a verb
+    if result.failure is not None and result.failure.kind.is_of_picture and detail[:1].islower():
+        detail = f"the picture {detail}"  # an ImageError begins with a verb, any other error with its type
     return _call_of(
         item,
         result.verdict or Verdict.REVIEW,

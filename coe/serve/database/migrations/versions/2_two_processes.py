@@ -1,19 +1,14 @@
-"""Two processes, `web` and `worker`: what the others said and suffered is theirs now. Statistics have an index."""
+"""Two processes, `web` and `worker`: what the others said and suffered is theirs now."""
 
 from alembic import op
-from sqlalchemy.schema import CreateIndex
-
-from coe.serve.database.tables import hourly
 
 revision = "2"
 down_revision = "1"
 
 
 def upgrade() -> None:
-    """Rename the processes of open faults, of the newest states and of heartbeats; make the index."""
-    op.execute(CreateIndex(hourly, if_not_exists=True))
+    """Rename the processes of open faults, of the newest states and of heartbeats."""
     for statement in (
-        "DROP INDEX IF EXISTS ix_board_counted",
         "UPDATE fault SET process = 'web' WHERE process IN ('gate', 'bridge', 'supervisor')",
         "UPDATE state_change SET changed_by = 'worker' WHERE changed_by = 'supervisor'",
         "DELETE FROM heartbeat WHERE process IN ('bridge', 'supervisor')",
