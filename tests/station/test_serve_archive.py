@@ -3,7 +3,6 @@
 import errno
 import json
 import shutil
-import sys
 import threading
 from pathlib import Path
 from unittest.mock import Mock
@@ -111,26 +110,37 @@ def test_pictures_whose_disk_is_away_are_archived_once_it_is_back(sqlite_databas
     assert [row["file"] for row in index_of(tmp_path / "archive")] == [file]
 
 
-def test_a_picture_stays_if_the_archive_goes_away_while_it_is_copied(
+def test_a_picture_stays_if_the_archive_takes_no_more_or_goes_away_while_it_is_copied(
     sqlite_database, pictures, file, tmp_path, monkeypatch
 ):
     folder, copy = archive_in(tmp_path / "archive"), shutil.copyfile
+    full = OSError(errno.ENOSPC, "no room", "picture", None, str(folder / "copy"))
 
     def copied(source, target):
         copy(source, target)
         (folder / retention.MARK).unlink(missing_ok=True)
 
-    monkeypatch.setattr(shutil, "copyfile", copied)
-    with pytest.raises(ArchiveFailed):
-        sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US)
+    for copying, said in ((Mock(side_effect=full), f"^{folder}/copy: no room; .* {folder}$"), (copied, "is missing")):
+        monkeypatch.setattr(shutil, "copyfile", copying)
+        with pytest.raises(ArchiveFailed, match=said):
+            sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US)
     assert pictures.path(file).exists()
     archive_in(folder)
     assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
 
 
-def test_an_archive_that_hangs_is_told_and_asked_once(sqlite_database, pictures, file, tmp_path, monkeypatch):
+@pytest.fixture
+def answers(monkeypatch):
+    """What a share waits for that does not answer in time."""
+    monkeypatch.setenv("COE_READ_TIMEOUT", "50ms")
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_an_archive_that_hangs_is_told_and_asked_once(sqlite_database, pictures, file, answers, tmp_path, monkeypatch):
     folder, copy = archive_in(tmp_path / "archive"), shutil.copyfile
-    answers, asked = threading.Event(), list[Path]()
+    asked = list[Path]()
 
     def copied(source, target):
         asked.append(source)
@@ -138,35 +148,25 @@ def test_an_archive_that_hangs_is_told_and_asked_once(sqlite_database, pictures,
         copy(source, target)
 
     monkeypatch.setattr(shutil, "copyfile", copied)
-    monkeypatch.setenv("COE_READ_TIMEOUT", "50ms")
-    try:
-        for _ in range(3):
-            with pytest.raises(ArchiveFailed, match="does not answer"):
-                sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US)
-        assert len(asked) == 1
-        assert pictures.path(file).exists()
-    finally:
-        answers.set()
+    for _ in range(3):
+        with pytest.raises(ArchiveFailed, match="does not answer"):
+            sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US)
+    assert (len(asked), pictures.path(file).exists()) == (1, True)
+    answers.set()
     monkeypatch.setenv("COE_READ_TIMEOUT", "30s")
     eventually(lambda: retention.prove(folder).sound == 1)
     eventually(retention._late[folder].is_back)
     assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
 
 
-def test_an_archive_that_hangs_is_told_also_where_room_is_wanted(pictures, tmp_path, monkeypatch):
-    answers = threading.Event()
-
+def test_an_archive_that_hangs_is_told_also_where_room_is_wanted(pictures, answers, tmp_path):
     class Hung(type(tmp_path)):
         def stat(self, **given):
             answers.wait()
             return super().stat(**given)
 
-    monkeypatch.setenv("COE_READ_TIMEOUT", "50ms")
-    try:
-        with pytest.raises(ArchiveFailed, match="does not answer"):
-            retention.expect_other_disk(Hung(archive_in(tmp_path / "archive")), pictures)
-    finally:
-        answers.set()
+    with pytest.raises(ArchiveFailed, match="does not answer"):
+        retention.expect_other_disk(Hung(archive_in(tmp_path / "archive")), pictures)
 
 
 def test_for_room_no_picture_goes_into_an_archive_on_the_same_disk(sqlite_database, pictures, file, tmp_path):
@@ -186,21 +186,12 @@ def test_the_folder_of_the_pictures_is_no_archive(sqlite_database, pictures, fil
     assert pictures.path(file).exists()
 
 
-def test_a_crash_after_the_copy_archives_again(sqlite_database, pictures, file, tmp_path):
-    folder = archive_in(tmp_path / "archive")
-    rows = sqlite_database.write(retention.rows_of, [1])
-    assert retention.keep(folder, pictures, rows, now_us()) == []
-    assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
-    assert retention.prove(folder) == retention.ArchiveProof(1, [])
-    assert not pictures.path(file).exists()
-
-
 def test_a_crash_or_a_full_disk_within_a_line_of_the_index_loses_no_picture(
     sqlite_database, pictures, file, tmp_path, monkeypatch
 ):
     folder = archive_in(tmp_path / "archive")
     rows = sqlite_database.write(retention.rows_of, [1])
-    retention.keep(folder, pictures, rows, LATER_US)
+    assert retention.keep(folder, pictures, rows, LATER_US) == []
     [index] = folder.glob("index-*.jsonl")
     whole = index.read_bytes()
     for torn in (b"", whole[:40], whole + whole[:-1]):
@@ -218,41 +209,23 @@ def test_a_crash_or_a_full_disk_within_a_line_of_the_index_loses_no_picture(
     retention.keep(folder, other, rows, LATER_US)  # a station that shares the archive cuts no line of this one
     assert len([*folder.glob("index-*.jsonl")]) == 2
     (other.folder.parent / ARCHIVE).unlink()
-    monkeypatch.setattr(retention, "read_or_make", no_room)
+    monkeypatch.setattr(retention, "read_or_make", Mock(side_effect=OSError(errno.ENOSPC, "no room")))
     retention.keep(folder, other, rows, LATER_US)
     assert len([*folder.glob("index-*.jsonl")]) == 3, "its disk is full, for which pictures go"
+    assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
+    assert retention.prove(folder) == retention.ArchiveProof(1, [])
+    assert not pictures.path(file).exists()
 
 
-def test_an_archive_that_takes_no_more_is_named(sqlite_database, pictures, tmp_path, monkeypatch):
-    board_with_picture(sqlite_database, pictures, "k1")
-    folder = archive_in(tmp_path / "archive")
-    error = OSError(errno.ENOSPC, "no room", "picture", None, str(folder / "copy"))
-    monkeypatch.setattr(retention.shutil, "copyfile", Mock(side_effect=error))
-    with pytest.raises(retention.ArchiveFailed, match=f"^{folder}/copy: no room; .* {folder}$"):
-        sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US)
-
-
-def no_room(path):
-    raise OSError(errno.ENOSPC, "no room")
-
-
-def test_the_command_tells_of_changed_pictures(tmp_path, monkeypatch, capsys):
-    folder = tmp_path / "archive"
+def test_the_command_tells_of_changed_pictures(tmp_path, call):
+    folder, config = tmp_path / "archive", tmp_path / "serve.yaml"
     folder.mkdir()
-    (tmp_path / "serve.yaml").write_text("station: a\nretention: {archive: archive}\n")
-    monkeypatch.setattr(sys, "argv", ["coe-serve", "verify-archive", str(tmp_path / "serve.yaml")])
-
-    def status():
-        with pytest.raises(SystemExit) as ended:
-            command.main()
-        return int(ended.value.code or 0)
-
-    assert status() > 1, "what may not be mounted is no sound archive"
-    assert retention.MARK in capsys.readouterr().err
+    config.write_text("station: a\nretention: {archive: archive}\n")
+    said = call("verify-archive", config, command=command)
+    assert (said.status > 1, retention.MARK in said.words) == (True, True), "what may not be mounted is not sound"
     archive_in(folder)
-    assert status() == 0
+    assert call("verify-archive", config, command=command).status == 0
     (folder / "index-2026-01.jsonl").write_text(json.dumps({"file": "00/ab", "sha256": "0" * 64}) + "\n{\n")
-    assert status() == 1
-    told = capsys.readouterr().err
-    assert "00/ab" in told
-    assert "index-2026-01.jsonl, line 2" in told
+    said = call("verify-archive", config, command=command)
+    assert said.status == 1
+    assert all(wrong in said.words for wrong in ("00/ab", "index-2026-01.jsonl, line 2"))

@@ -127,14 +127,13 @@ def test_tables_of_another_program_are_not_taken_over(bare_database):
     assert revision_of(bare_database) is None
 
 
-def test_a_transaction_that_fails_leaves_nothing(database):
-    def write_and_fail():
-        with database.writing() as connection:
-            accepted(connection)
-            raise ZeroDivisionError
+def test_a_row_that_refers_to_nothing_is_refused_and_a_transaction_that_fails_leaves_nothing(database):
+    def refer_to_nothing(connection):
+        accepted(connection)
+        event_log.append(connection, EventKind.BOARD_DECIDED, NOON, board_id=99)
 
-    with pytest.raises(ZeroDivisionError):
-        write_and_fail()
+    with pytest.raises(IntegrityError):
+        database.write(refer_to_nothing)
     with database.reading() as connection:
         assert board_rows.of_key(connection, "k1") is None
         assert event_log.newest_id(connection) == 0
@@ -151,9 +150,11 @@ def test_a_key_names_one_board(database):
     assert kinds(database) == [EventKind.BOARD_ACCEPTED] * 3
 
 
-def test_a_board_is_decided_once(database):
+def test_a_board_is_named_as_in_danger_once_and_decided_once(database):
     with database.writing() as connection:
-        board = accepted(connection)
+        board = accepted(connection, due_us=NOON + 5)
+        for now_us in (NOON, NOON + 1):
+            board_rows.endanger(connection, [board], now_us)
         assert board_rows.begin(connection, board.id, NOON)
         assert board_rows.decide(connection, decision(board, ng("R1"), late("R2")))
     with database.writing() as connection:
@@ -166,7 +167,7 @@ def test_a_board_is_decided_once(database):
         assert [call.refdes for call in call_rows.of_board(connection, board.id)] == ["R1", "R2"]
         assert board_rows.unpack(board_rows.findings_of(connection, board.id)) == [good()]
         assert board_rows.undecided(connection) == []
-    assert kinds(database) == [EventKind.BOARD_ACCEPTED, EventKind.BOARD_DECIDED]
+    assert kinds(database) == [EventKind.BOARD_ACCEPTED, EventKind.BOARD_ENDANGERED, EventKind.BOARD_DECIDED]
 
 
 def test_a_board_without_calls_is_verified_at_once_but_for_one_in_review(database):
@@ -205,15 +206,7 @@ def test_a_board_takes_the_steps_of_the_table_of_states_and_no_others(database):
     assert taken == {(before, after) for before, following in NEXT.items() for after in following}
 
 
-def test_a_board_in_danger_is_named_once(database):
-    with database.writing() as connection:
-        board = accepted(connection, due_us=NOON + 5)
-        board_rows.endanger(connection, [board], NOON + 1)
-        board_rows.endanger(connection, [board], NOON + 2)
-    assert kinds(database).count(EventKind.BOARD_ENDANGERED) == 1
-
-
-def test_later_findings_raise_severity_and_never_lower_it(database):
+def test_later_findings_raise_severity_and_never_lower_it_and_a_persons_word_outranks_them(database):
     with database.writing() as connection:
         board = decided(connection, "k1", late("R1"), late("R2"))
         assert board.verdict is Verdict.REVIEW
@@ -225,14 +218,9 @@ def test_later_findings_raise_severity_and_never_lower_it(database):
         assert (found.verdict, found.revision) == (Verdict.NG, 1)
         calls = [(call.verdict, call.label) for call in call_rows.of_board(connection, board.id)]
         assert calls == [(Verdict.NG, "cracked"), (Verdict.REVIEW, "")]
-
-
-def test_the_word_of_a_person_outranks_a_later_finding(database):
-    with database.writing() as connection:
-        board = decided(connection, "k1", late("R1"))
-        (call,) = call_rows.of_board(connection, board.id)
-        verifications.record_verification(connection, call, NewVerification(Outcome.FALSE_CALL, NOON + 2, "op"))
-        assert not board_rows.amend(connection, Amendment(board.id, NOON + 9, [ng("R1")]))
+        second = the(call_rows.of_component(connection, board.id, "R2"))
+        verifications.record_verification(connection, second, NewVerification(Outcome.FALSE_CALL, NOON + 2, "op"))
+        assert not board_rows.amend(connection, Amendment(board.id, NOON + 9, [ng("R2")]))
 
 
 def test_verifications_supersede_and_are_never_overwritten(database):
@@ -248,17 +236,9 @@ def test_verifications_supersede_and_are_never_overwritten(database):
         again = the(row_types.get(connection, Call, first.id))
         verifications.record_verification(connection, again, NewVerification(Outcome.CONFIRMED, NOON + 5, "op"))
         words = verifications.of_calls(connection, [first.id])
-        assert [(one.outcome, one.supersedes) for one in words] == [
-            (Outcome.FALSE_CALL, None),
-            (Outcome.CONFIRMED, words[0].id),
-        ]
-    assert kinds(database)[2:] == [
-        EventKind.CALL_VERIFIED,
-        EventKind.CALL_VERIFIED,
-        EventKind.BOARD_VERIFIED,
-        EventKind.CALL_VERIFIED,
-        EventKind.BOARD_VERIFIED,
-    ]
+        assert [one.outcome for one in words] == [Outcome.FALSE_CALL, Outcome.CONFIRMED]
+        assert [one.supersedes for one in words] == [None, words[0].id]
+    assert kinds(database)[2:] == [EventKind.CALL_VERIFIED, *[EventKind.CALL_VERIFIED, EventKind.BOARD_VERIFIED] * 2]
     for change in (update(tables.verification).values(note="no"), delete(tables.verification)):
         with pytest.raises(IntegrityError, match="never changed"), database.writing() as connection:
             connection.execute(change)
@@ -280,7 +260,11 @@ def test_no_insert_takes_the_place_of_a_row_that_is_never_changed(database):
         of = recipe(connection)
         recipe_versions.confirm(connection, of, by="ann", now_us=NOON, picture_sha256="0" * 64)
     for table in tables.APPEND_ONLY:
-        alone = [[column.name for column in key.columns] for key in table.constraints if not is_reference(key)]
+        alone = [
+            [column.name for column in key.columns]
+            for key in table.constraints
+            if not isinstance(key, ForeignKeyConstraint)
+        ]
         assert ["id"] in alone
         for key in alone:
             with database.reading() as connection:
@@ -298,10 +282,6 @@ def test_no_insert_takes_the_place_of_a_row_that_is_never_changed(database):
                 assert connection.execute(select(table).where(table.c.id == row.id)).one() == row
 
 
-def is_reference(constraint):
-    return isinstance(constraint, ForeignKeyConstraint)
-
-
 def test_triggers_keep_the_append_only_tables_and_no_others(database):
     triggers = "SELECT DISTINCT event_object_table FROM information_schema.triggers"
     if database.is_sqlite:
@@ -315,9 +295,8 @@ def test_a_call_is_claimed_by_one_person_until_the_claim_expires(database):
     with database.writing() as connection:
         decided(connection, "k1", ng())
         (call,) = call_rows.open_calls(connection)
-        for by, now_us, until_us, is_given in (
-            *(("ann", 0, 10, True), ("ann", 5, 20, True), ("bob", 15, 30, False), ("bob", 20, 30, True)),
-        ):
+        claims = (("ann", 0, 10, True), ("ann", 5, 20, True), ("bob", 15, 30, False), ("bob", 20, 30, True))
+        for by, now_us, until_us, is_given in claims:
             times = {"by": by, "now_us": NOON + now_us, "until_us": NOON + until_us}
             assert (call_rows.claim_next(connection, **times) is not None) == is_given
             assert call_rows.claim(connection, call.id, **times) == is_given
@@ -447,33 +426,12 @@ def test_states_change_only_to_other_states(database):
 
 
 def test_a_persons_drain_during_the_end_of_the_worker_is_noted_as_theirs(database):
-    def change(by):
-        return states.change(connection, Subject.INTAKE, Intake.DRAINING, by=by, now_us=NOON)
-
     with database.writing() as connection:
-        assert [change(by) for by in (Process.WORKER, Process.WORKER, "ann", Process.WORKER)] == [
-            True,
-            False,
-            True,
-            False,
-        ]
+        for by, changes in ((Process.WORKER, True), (Process.WORKER, False), ("ann", True), (Process.WORKER, False)):
+            assert states.change(connection, Subject.INTAKE, Intake.DRAINING, by=by, now_us=NOON) == changes
         assert the(states.current(connection, Subject.INTAKE)).changed_by == "ann"
         with pytest.raises(ConfigError):  # else that person's drain would look like the worker's
             keys.add(connection, Process.WORKER, Role.ENGINEER, keys.generate(), now_us=NOON)
-
-
-def test_keys_are_known_by_their_hash_until_they_end(database):
-    key = keys.generate()
-    with database.writing() as connection:
-        assert not keys.any_valid(connection, NOON)
-        keys.add(connection, "feeder", Role.FEEDER, key, now_us=NOON, expires_us=NOON + 10)
-        found = the(keys.holder(connection, key, NOON))
-        assert (found.name, found.role) == ("feeder", Role.FEEDER)
-        assert key not in found.hash
-        assert keys.holder(connection, key, NOON + 10) is None
-        assert keys.holder(connection, key + "x", NOON) is None
-        assert keys.revoke(connection, "feeder", NOON)
-        assert keys.holder(connection, key, NOON) is None
 
 
 def test_the_chain_of_the_audit_shows_a_changed_entry(database):
@@ -529,11 +487,6 @@ def test_a_first_pass_is_the_first_decision_of_a_product_and_a_serial(database):
         assert [decide(one) for one in carrier] == [1, 1, 2], "the units are what comes back, not their carrier"
 
 
-def test_a_row_that_refers_to_nothing_is_refused(database):
-    with pytest.raises(IntegrityError), database.writing() as connection:
-        event_log.append(connection, EventKind.BOARD_DECIDED, NOON, board_id=99)
-
-
 def test_a_locked_database_says_so_after_its_time(sqlite_database):
     impatient = open_database(sqlite_database.url.render_as_string(), busy_s=0.05)
     with sqlite_database.writing() as connection:
@@ -572,8 +525,6 @@ def test_a_url_that_cannot_be_used_is_refused(url, sentence):
 
 
 def test_a_network_file_system_is_refused(monkeypatch):
-    from coe.serve.database import connecting
-
     monkeypatch.setattr(connecting, "file_system_of", lambda path: "nfs4")
     with pytest.raises(ConfigError, match="nfs4"):
         open_database("sqlite:////mnt/share/serve.db")

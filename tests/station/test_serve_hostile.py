@@ -7,14 +7,14 @@ import struct
 import threading
 import time
 import zlib
+from unittest.mock import Mock
 
 import pytest
-from quick_line import QuickDevice
 from serve_rows import NOON, decided, ng, the
-from serving import WITH_HEADER, activated, client_of, config_of, png, problem, put, raw
+from serving import WITH_HEADER, client_of, png, problem, put, raw
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import TimeoutError as NoConnection
-from stations import LIGHT, accept, deciding, quick_opener, state_of
+from stations import LIGHT
 from tiny_line import TINY
 from waiting import eventually
 
@@ -48,15 +48,10 @@ def test_without_a_valid_key_nothing_is_done(served):
     with served.database.writing() as connection:
         ended = keys.generate()
         keys.add(connection, "ended", Role.ENGINEER, ended, now_us=now_us(), expires_us=now_us() - 1)
-    given = ("coe_wrong", "x" * 5000, "'; DROP TABLE board; --", ended)
-    headers = [{"Authorization": f"Bearer {key}"} for key in given] + [
-        {"Authorization": word} for word in ("Bearer", "Basic YTpi")
-    ]
-    headers.append({})
-    for number, operation in enumerate(GUARDED):
-        for header in headers if number == 0 else headers[-1:]:
-            answer = served.nobody.request(operation.method, path_of(operation), headers=header)
-            problem(answer, 401, "no-key")
+    given = [f"Bearer {key}" for key in ("coe_wrong", "x" * 5000, "'; DROP TABLE board; --", ended)]
+    headers = [{"Authorization": word} for word in (*given, "Bearer", "Basic YTpi")]
+    for header, operation in [*((header, GUARDED[0]) for header in headers), *(({}, one) for one in GUARDED)]:
+        problem(served.nobody.request(operation.method, path_of(operation), headers=header), 401, "no-key")
 
 
 def test_a_key_of_another_role_does_nothing(served):
@@ -111,19 +106,11 @@ def bomb(side):
     )
 
 
-def test_a_picture_with_too_many_pixels_is_refused_by_its_header(served):
-    body = problem(put(served.feeder, "k", "v", bomb(100_000)), 413, "too-large")
-    assert "10,000,000,000 pixels" in body["detail"]
-    assert files_of(served) == []
-
-
-def test_what_is_no_picture_is_refused(served):
+def test_what_is_no_picture_has_too_many_pixels_or_was_damaged_on_the_way_is_refused(served):
     for content in (b"", b"GIF89a", b"\x89PNG", b"<svg/>", b"\xff\xd8\xff\xd9", b"%PDF-1.7"):
         problem(put(served.feeder, "k", "v", content), 415, "not-a-picture")
-    assert files_of(served) == []
-
-
-def test_a_picture_that_was_damaged_on_the_way_is_refused(served):
+    body = problem(put(served.feeder, "k", "v", bomb(100_000)), 413, "too-large")
+    assert "10,000,000,000 pixels" in body["detail"]
     answer = served.feeder.put("/api/v1/boards/k/views/v", content=png(), headers={"X-SHA256": "0" * 64})
     problem(answer, 422, "torn")
     assert files_of(served) == []
@@ -149,11 +136,7 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing(served):
     host, port = served.address.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:
         connection.sendall(head(served, 100_000) + png())
-    for _ in range(500):
-        if files_of(served) == []:
-            break
-        threading.Event().wait(0.01)
-    assert files_of(served) == []
+    eventually(lambda: files_of(served) == [])
 
 
 NO_OBJECTS = (b"{", b"NaN", b'{"recipe": NaN}', b"\xff\xfe", b'{"recipe": "a", "recipe": "b"}', b"[" * 9999)
@@ -193,13 +176,6 @@ def test_a_path_that_leads_nowhere_is_answered(served):
         answer = served.engineer.get(path)
         assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), path
         assert "location" not in answer.headers
-
-
-def test_every_answer_forbids_what_a_page_does_not_need(served):
-    for answer in (served.nobody.get("/health/live"), served.nobody.get("/nowhere")):
-        assert answer.headers["content-security-policy"].startswith("default-src 'self'")
-        assert answer.headers["x-content-type-options"] == "nosniff"
-        assert "server" not in answer.headers
 
 
 def test_every_picture_that_the_gate_accepts_can_be_decoded_by_the_line(monkeypatch):
@@ -285,15 +261,16 @@ def test_no_answer_names_another_host(served):
         assert 'data-next="/"' in served.nobody.get("/login", params={"next": way}).text
 
 
-def test_a_fault_of_the_service_has_the_headers_of_every_answer(served, monkeypatch):
-    def broken(*_):
-        raise RuntimeError("secret words")
-
-    monkeypatch.setattr(state_routes, "why_not_ready", broken)
-    answer = served.nobody.get("/health/ready")
-    assert "secret words" not in problem(answer, 500, "fault")["detail"]
-    assert answer.headers["x-content-type-options"] == "nosniff"
-    assert answer.headers["cache-control"] == "no-store"
+def test_every_answer_forbids_what_a_page_does_not_need_also_that_to_a_fault_of_the_service(served, monkeypatch):
+    answers = [served.nobody.get(path) for path in ("/health/live", "/nowhere")]
+    monkeypatch.setattr(state_routes, "why_not_ready", Mock(side_effect=RuntimeError("secret words")))
+    fault = served.nobody.get("/health/ready")
+    assert "secret words" not in problem(fault, 500, "fault")["detail"]
+    assert fault.headers["cache-control"] == "no-store"
+    for answer in (*answers, fault):
+        assert answer.headers["content-security-policy"].startswith("default-src 'self'")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert "server" not in answer.headers
 
 
 def test_a_stream_of_events_ends_with_its_key(served, monkeypatch):
@@ -315,21 +292,14 @@ DIRTY = "it said \x00, \x1b[2J and \udcff\nand more"
 CLEAN = "it said \\x00, \\x1b[2J and \\xff\nand more"
 
 
-def test_a_recipe_of_another_version_of_the_service_ends_no_line(tmp_path, sqlite_database, tiny):
-    config = config_of(tmp_path)
-    old = sqlite_database.write(
-        recipe_versions.add, "old", {"rules": TINY, "a key of the past": 1}, by="ann", now_us=NOON
-    )
-    new = activated(sqlite_database, TINY)
-    broken = accept(config, sqlite_database, old.id, {"R1": LIGHT}, key="k1")
-    good = accept(config, sqlite_database, new.id, {"R1": LIGHT}, key="k2")
-    with deciding(config, sqlite_database, quick_opener(tiny, QuickDevice())):
-        eventually(lambda: state_of(sqlite_database, good.id).verdict is Verdict.OK)
-    found = state_of(sqlite_database, broken.id)
-    assert found.verdict is Verdict.REVIEW
-    assert "a key of the past" in found.reason
-    (call,) = sqlite_database.read(call_rows.of_board, broken.id)
-    assert call.reason is CallReason.FAILED
+def test_a_recipe_of_another_version_of_the_service_ends_no_line(shop):
+    past = {"rules": TINY, "a key of the past": 1}
+    old = shop.database.write(recipe_versions.add, "old", past, by="ann", now_us=NOON)
+    broken, good = shop.accept({"R1": LIGHT}, recipe=old, key="k1"), shop.accept({"R1": LIGHT}, key="k2")
+    shop.decide(broken, good)
+    assert (shop.state(good).verdict, shop.state(broken).verdict) == (Verdict.OK, Verdict.REVIEW)
+    assert "a key of the past" in shop.state(broken).reason
+    assert [call.reason for call in shop.calls(broken)] == [CallReason.FAILED]
 
 
 @pytest.mark.parametrize("refdes", ["", "R" * 201, "R\x001", "R\u202e"])
@@ -386,25 +356,10 @@ def test_connections_that_all_wait_for_a_database_are_an_error():
 
 def test_the_feed_goes_on_after_a_time_without_a_free_connection(served, monkeypatch):
     """It would say no event ever after, and clients that wait for a decision would wait in vain."""
-    feed, failures = served.gate.feed, 0
-    connect = served.database.engine.connect
-
-    def refuse():
-        nonlocal failures
-        failures += 1
-        raise NoConnection("no connection")
-
-    monkeypatch.setattr(served.database.engine, "connect", refuse)
-    for _ in range(200_000):
-        if failures >= 2:
-            break
-        feed.hurry()
-    assert failures >= 2
-    monkeypatch.setattr(served.database.engine, "connect", connect)
+    feed, refuse = served.gate.feed, Mock(side_effect=NoConnection("no connection"))
+    with monkeypatch.context() as patch:
+        patch.setattr(served.database.engine, "connect", refuse)
+        eventually(lambda: feed.hurry() or refuse.call_count >= 2)
     before = feed.last_id
     assert served.engineer.post("/api/v1/drain").status_code == 200
-    for _ in range(2000):
-        if feed.last_id > before:
-            break
-        served.operator.get("/health/live")
-    assert feed.last_id > before
+    eventually(lambda: feed.last_id > before)

@@ -8,13 +8,14 @@ import stat
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import stations
 import yaml
 from full_disk import disk_of
 from quick_line import QuickDevice
-from serve_rows import NOON, answer, decide, decided, decision, late, ng
+from serve_rows import NOON, answer, decide, decided, decision, late, ng, the
 from serving import activated, config_of, hand_in, png, serving
 from stations import DARK, LIGHT, accept, deciding, quick_opener
 from tiny_line import TINY
@@ -59,9 +60,11 @@ def database(service):
     found.close()
 
 
-def test_init_makes_a_service_and_its_keys_are_for_its_owner_alone(own_tiny, call):
+def test_init_makes_a_service_with_the_calibration_of_its_board_and_keys_for_its_owner_alone(own_tiny, call):
     board, store = own_tiny
     folder = board.parent / "service"
+    text = "board: tiny\nexperts: {body-a: {temperature: 2}}\n"
+    calibration_file.path_for(board).write_text(text)
     said = call("init", folder, "--board", board, "--store", store, "--memory", "100MB", command=serve)
     assert (said.status, "recipe 'tiny' is active" in said.out) == (0, True)
     made = service_config.load(folder / "serve.yaml")
@@ -69,7 +72,7 @@ def test_init_makes_a_service_and_its_keys_are_for_its_owner_alone(own_tiny, cal
     assert (folder / "keys.json").stat().st_mode & 0o777 == 0o600
     database = open_database(made.database_url)
     with database.reading() as connection:
-        assert recipe_versions.active(connection, "tiny")
+        assert the(recipe_versions.active(connection, "tiny")).content["calibration"] == text
         assert {key.role for key in keys.all_keys(connection)} == set(Role)
     database.close()
     again = call("init", folder, "--board", board, "--store", store, command=serve)
@@ -88,6 +91,7 @@ def test_keys_are_made_listed_and_ended(service, database, call):
     key = call("add-key", service, "printer", "--role", "feeder", "--days", 3, command=serve).out.strip()
     held = database.read(keys.holder, key, now_us())
     assert (held.name, held.role, held.expires_us is not None) == ("printer", Role.FEEDER, True)
+    assert key not in held.hash
     twice = call("add-key", service, "printer", "--role", "engineer", command=serve)
     assert (twice.status, "there is a key 'printer' already" in twice.words) == (2, True)
     assert call("list-keys", service, command=serve).out.startswith("printer  feeder  until 2")
@@ -140,21 +144,9 @@ def test_who_makes_a_service_waits_for_another_who_makes_one_there(own_tiny):
         assert isinstance(made.exception(), ConfigError)
 
 
-def test_the_recipe_of_a_new_service_carries_the_calibration_of_its_board(own_tiny):
-    board, store = own_tiny
-    text = "board: tiny\nexperts: {body-a: {temperature: 2}}\n"
-    calibration_file.path_for(board).write_text(text)
-    made = create(board.parent / "service", Wanted(str(board), store))
-    database = open_database(service_config.load(made.config).database_url)
-    recipe = database.read(recipe_versions.active, made.recipe)
-    database.close()
-    assert recipe.content["calibration"] == text
-
-
 def test_nobody_else_can_read_the_keys_and_secrets_of_a_new_service_nor_while_they_are_written(own_tiny, monkeypatch):
     """With its secrets there, no page needs room on the disk."""
-    seen = {}
-    sync = os.fsync
+    seen, sync = {}, os.fsync
 
     def see(number):
         seen[Path(os.readlink(f"/proc/self/fd/{number}")).name] = stat.S_IMODE(os.fstat(number).st_mode)
@@ -196,13 +188,9 @@ def test_a_database_that_is_not_there_or_none_is_named(service, command, monkeyp
     shutil.rmtree(data)
     with pytest.raises(ConfigError, match=f"{data} does not exist"):
         command(service, *COMMANDS[command])
-    monkeypatch.setattr(Path, "stat", refuse)
+    monkeypatch.setattr(Path, "stat", Mock(side_effect=PermissionError(13, "Permission denied", str(data))))
     with pytest.raises(ConfigError, match=f"{data}; run this as the user of the service"):
         open_database(f"sqlite:///{data}/serve.db")
-
-
-def refuse(path, **how):
-    raise PermissionError(13, "Permission denied", str(path))
 
 
 def test_commands_do_in_another_schema_what_is_the_same_there_and_name_it_else(service, database, capsys):
@@ -319,24 +307,19 @@ def test_what_came_while_a_clock_was_not_set_or_ahead_is_as_old_as_what_came_nex
     assert left(set_us, free_share=0.1) == 1, "room is made of boards whose time nobody knows, too"
 
 
-def test_pictures_without_a_board_are_looked_for_since_the_last_sweep(filled, database):
+def test_pictures_without_a_board_since_the_last_sweep_and_of_aborted_boards_go(filled, database):
+    pictures, keep = Pictures(filled.pictures), Retention(orphan_days=1)
+    with database.writing() as connection:
+        assert board_rows.abort(connection, the(board_rows.of_key(connection, "k1")), now_us(), reason="no")
+        view = views.of_board(connection, "k1")[0]
+    assert sweep(database, pictures, keep, now_us()) == 0
+    assert sweep(database, pictures, keep, now_us() + 2 * DAY_US) == 2
+    assert not pictures.path(view.file).exists()
     with database.writing() as connection:
         for name, came_us in (("R1", 0), ("R2", 10 * DAY_US)):
             views.add(connection, NewView("nobody", name, f"00/{name}.png", "a" * 64, 10, 100, came_us))
-    pictures, keep = Pictures(filled.pictures), Retention(orphan_days=1)
     assert sweep(database, pictures, keep, 20 * DAY_US, since_us=9 * DAY_US) == 1
     assert sweep(database, pictures, keep, 20 * DAY_US) == 1
-
-
-def test_pictures_without_a_board_and_of_aborted_boards_go(filled, database):
-    pictures = Pictures(filled.pictures)
-    with database.writing() as connection:
-        board = board_rows.of_key(connection, "k1")
-        assert board_rows.abort(connection, board, now_us(), reason="no")
-        view = views.of_board(connection, "k1")[0]
-    assert sweep(database, pictures, Retention(), now_us()) == 0
-    assert sweep(database, pictures, Retention(), now_us() + 2 * DAY_US) == 2
-    assert not pictures.path(view.file).exists()
 
 
 def strays(database, pictures, moment_us):
@@ -357,7 +340,7 @@ def test_what_a_crash_left_without_a_row_goes(filled, database):
     assert list((filled.pictures / "incoming").iterdir()) == []
 
 
-FOLDER = Path(__file__).parents[2] / "docs" / "operations"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_a_restored_backup_shows_boards_and_pictures_and_decides_what_was_waiting(served, tmp_path, tiny):
@@ -387,25 +370,17 @@ def test_a_restored_backup_shows_boards_and_pictures_and_decides_what_was_waitin
         assert service.nobody.get("/api/v1/boards/1", headers={"Authorization": held}).status_code == 401
         assert hand_in(service.feeder, "later", {"R1": "C"}).status_code == 202
         assert database.read(audit.prove).broken_id is None
-        eventually(lambda: all(one["verdict"] for one in rows_of(service, waiting, waiting + 1)))
-        told = [kind for kind in kinds_of(service, waiting) if kind is EventKind.BOARD_DECIDED]
-        assert len(told) == 1
+        eventually(lambda: service.operator.get(f"/api/v1/boards/{waiting + 1}").json()["verdict"])
+        told = [event.kind for event in database.read(event_log.after, 0, board_id=waiting)]
+        assert told.count(EventKind.BOARD_DECIDED) == 1
     database.close()
-
-
-def rows_of(service, *ids):
-    return [service.operator.get(f"/api/v1/boards/{id}").json() for id in ids]
-
-
-def kinds_of(service, id):
-    return [event.kind for event in service.database.read(event_log.after, 0, board_id=id)]
 
 
 def test_systemd_and_compose_wait_as_long_as_each_process_needs():
     config = ServeConfig(station="a")
-    compose = yaml.safe_load((FOLDER / "compose.yaml").read_text(encoding="utf-8"))["services"]
+    compose = yaml.safe_load((DOCS / "operations" / "compose.yaml").read_text(encoding="utf-8"))["services"]
     for name, most_s in (("web", 2 * processes.GRACE_S), ("worker", config.drain_s + processes.GRACE_S)):
-        text = (FOLDER / f"coe-{name}.service").read_text(encoding="utf-8")
+        text = (DOCS / "operations" / f"coe-{name}.service").read_text(encoding="utf-8")
         unit = dict(re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE))
         assert (unit["Type"], unit["Restart"]) == ("notify", "always")
         assert unit["ExecStart"] == f"/opt/coe/current/bin/coe-serve {name} /etc/coe/serve.yaml"
@@ -418,31 +393,14 @@ def test_systemd_and_compose_wait_as_long_as_each_process_needs():
     assert float(unit["WatchdogSec"]) >= processes.STARTS_FOR * config.line.hangs_after_s
 
 
-# What the dashboard and the guide say of the metrics is what the gate exports
-
-
-DOCS = Path(__file__).parents[2] / "docs"
-NAME = re.compile(r"\bcoe_[a-z_]+\b")
-
-
-def exported(served):
-    answer = served.operator.get("/metrics")
-    assert answer.status_code == 200
-    return set(re.findall(r"^# HELP (coe_\w+)", answer.text, re.MULTILINE))
-
-
-def test_every_metric_of_the_dashboard_is_exported_and_every_exported_one_is_shown(served):
+def test_the_dashboard_and_the_guide_show_every_metric_that_is_exported_and_no_other(served):
+    exported = set(re.findall(r"^# HELP (coe_\w+)", served.operator.get("/metrics").text, re.MULTILINE))
     board = json.loads((DOCS / "grafana" / "coe.json").read_text(encoding="utf-8"))
     queries = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     queries += [variable.get("definition", "") for variable in board["templating"]["list"]]
-    named = {name for query in queries for name in NAME.findall(query)}
-    assert named == exported(served)
-
-
-def test_the_guide_lists_the_metrics(served):
+    assert {name for query in queries for name in re.findall(r"\bcoe_[a-z_]+\b", query)} == exported
     guide = (DOCS / "integration.md").read_text(encoding="utf-8").partition("### Prometheus and Grafana")[2]
-    rows = re.findall(r"^\| `(coe_\w+)", guide.partition("\n## ")[0], re.MULTILINE)
-    assert set(rows) == exported(served)
+    assert set(re.findall(r"^\| `(coe_\w+)", guide.partition("\n## ")[0], re.MULTILINE)) == exported
 
 
 def test_no_amendment_makes_a_counter_fall(served):
