@@ -13,10 +13,9 @@ from bridging import Remembered, append, told, waiting
 from full_disk import disk_of
 from quick_line import QuickDevice
 from serve_rows import NOON, decide, decided, ng
-from serving import activated, client_of, embedded_database, hand_in, locked, png, put, say
+from serving import client_of, embedded_database, hand_in, locked, png, put, say
 from sqlalchemy import event
-from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
-from tiny_line import TINY
+from stations import DARK, LIGHT, deciding, quick_opener, state_of
 from waiting import eventually
 
 from coe.core import Verdict
@@ -28,10 +27,6 @@ from coe.serve.gate.access import COOKIE, CSRF_HEADER
 from coe.serve.gate.call_routes import CLAIM_S
 
 database = embedded_database(busy_s=0.1)
-
-
-def is_decided(database, id):
-    return state_of(database, id).verdict is not None
 
 
 def all_faults(database):
@@ -65,7 +60,7 @@ def test_a_locked_database_loses_nothing_repeats_no_message_and_everybody_goes_o
             eventually(lambda: sink.numbers == [1])
         again = served.feeder.post("/api/v1/boards/k2", json=body)
         assert again.status_code == 202
-        eventually(lambda: is_decided(impatient, first) and is_decided(impatient, again.json()["board"]))
+        eventually(lambda: all(state_of(impatient, id).verdict for id in (first, again.json()["board"])))
         eventually(lambda: [message.name for message in sink.told].count("board.decided") == 2)
     assert sink.numbers == [1]
     assert len({message.id for message in sink.told}) == len(sink.told)
@@ -94,21 +89,20 @@ def full(database):
         event.remove(database.engine, "checkout", limit)
 
 
-def test_a_decision_for_which_the_disk_has_no_room_is_written_once_there_is_room(config, database, tiny):
-    recipe, device = activated(database, TINY), QuickDevice()
-    device.gate.clear()
-    board = accept(config, database, recipe.id, {f"R{number}": DARK for number in range(40)})
-    with deciding(config, database, quick_opener(tiny, device)) as station:
-        eventually(device.reached.is_set)
-        with full(database):
-            device.gate.set()
+def test_a_decision_for_which_the_disk_has_no_room_is_written_once_there_is_room(shop):
+    shop.device.gate.clear()
+    board = shop.accept({f"R{number}": DARK for number in range(40)})
+    with shop.deciding() as station:
+        eventually(shop.device.reached.is_set)
+        with full(shop.database):
+            shop.device.gate.set()
             eventually(lambda: station.waits_for_database)
-            assert state_of(database, board.id).verdict is None
-        eventually(lambda: is_decided(database, board.id))
-    found = state_of(database, board.id)
+            assert not shop.is_decided(board)
+        eventually(lambda: shop.is_decided(board))
+    found = shop.state(board)
     assert (found.verdict, found.calls) == (Verdict.NG, 40)
-    assert all_faults(database) == [(FaultKind.DISK_FULL, "worker")]
-    assert [one.kind for one in database.read(event_log.after, 0)].count(EventKind.BOARD_DECIDED) == 1
+    assert all_faults(shop.database) == [(FaultKind.DISK_FULL, "worker")]
+    assert shop.kinds(board).count(EventKind.BOARD_DECIDED) == 1
 
 
 def test_a_board_for_which_the_database_has_no_room_is_refused_and_accepted_once_there_is_room(served):
@@ -146,8 +140,7 @@ def shown(served):
 @pytest.mark.parametrize(("free", "kind"), [(0, DatabaseErrorKind.FULL), (1 << 30, DatabaseErrorKind.LOST)])
 def test_a_database_that_is_opened_on_a_full_disk_says_so(tmp_path, sqlite_template, monkeypatch, free, kind):
     """It has no room for the files beside it: SQLite calls that an error of the disk."""
-    usage = SimpleNamespace(free=free)
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free))
     database = open_database(f"sqlite:///{shutil.copy(sqlite_template, tmp_path / 'serve.db')}")
     with disk_of(0), pytest.raises(DatabaseError) as error, database.reading() as connection:
         keys.any_valid(connection, now_us())
@@ -169,15 +162,10 @@ def test_an_export_that_does_not_fit_on_the_disk_leaves_nothing(served):
     assert served.engineer.post("/api/v1/exports", json={"good": 0}).json()["counts"] == {"body": {"cracked": 1}}
 
 
-def test_a_board_file_that_is_there_is_not_written_again_so_that_a_full_disk_keeps_no_recipe_away(
-    config, database, tiny
-):
-    recipe = activated(database, TINY)
-    file, written = config.data / "recipes" / f"{recipe.id}.yaml", set()
+def test_a_board_file_that_is_there_is_not_written_again_so_that_a_full_disk_keeps_no_recipe_away(shop):
+    file, written = shop.config.data / "recipes" / f"{shop.recipe.id}.yaml", set()
     for number in range(2):
-        board = accept(config, database, recipe.id, {"R1": LIGHT}, key=f"k{number}")
-        with deciding(config, database, quick_opener(tiny, QuickDevice())):
-            eventually(lambda board=board: is_decided(database, board.id))
+        shop.decide(shop.accept({"R1": LIGHT}, key=f"k{number}"))
         written.add(file.stat().st_ino)
     assert len(written) == 1
 
@@ -204,7 +192,7 @@ def test_a_clock_that_jumps_to_and_fro_breaks_no_order_and_no_count(served, tiny
             wall.ahead_us = hours * HOUR_US
             answer = hand_in(served.feeder, f"k{number}", {"R1": "C", "R2": "C"}, within_s=60)
             ids.append(answer.json()["board"])
-            eventually(lambda: is_decided(served.database, ids[-1]))
+            eventually(lambda: state_of(served.database, ids[-1]).verdict is not None)
             assert served.engineer.post("/api/v1/drain").is_success
             assert served.engineer.post("/api/v1/resume").is_success
         eventually(lambda: [kind for kind, _ in all_faults(served.database)] == [FaultKind.CLOCK])
@@ -217,26 +205,20 @@ def test_a_clock_that_jumps_to_and_fro_breaks_no_order_and_no_count(served, tiny
         assert audit.prove(connection).broken_id is None
 
 
-def test_a_board_has_no_more_time_when_the_clock_is_set_back_and_is_no_pass_when_it_is_set_forward(
-    config, database, tiny
-):
+def test_a_board_has_no_more_time_when_the_clock_is_set_back_and_is_no_pass_when_it_is_set_forward(shop):
     """The clock jumps while the line is down: forward makes the board late, back gives it no more time."""
-    recipe = activated(database, TINY)
     for hours, late in ((5, True), (-5, False)):
-        wall, passed = Wall(), [0.0]
-        board = accept(config, database, recipe.id, {"R1": LIGHT}, key=f"k{hours}", within_s=60)
+        wall, passed, shop.device = Wall(), [0.0], QuickDevice()
+        board = shop.accept({"R1": LIGHT}, key=f"k{hours}", within_s=60)
         wall.ahead_us = hours * HOUR_US
-        device = QuickDevice()
-        device.gate.clear()
-        clocks = Clocks(wall, partial(passed.__getitem__, 0))
-        with deciding(config, database, quick_opener(tiny, device), clocks):
+        shop.device.gate.clear()
+        with shop.deciding(Clocks(wall, partial(passed.__getitem__, 0))):
             if not late:
-                eventually(device.reached.is_set)
+                eventually(shop.device.reached.is_set)
                 passed[0] = 61.0
-            eventually(lambda board=board: is_decided(database, board.id))
-            device.gate.set()
-        found = state_of(database, board.id)
-        assert (found.verdict, found.late) == (Verdict.REVIEW, True)
+            eventually(lambda board=board: shop.is_decided(board))
+            shop.device.gate.set()
+        assert (shop.verdict(board), shop.state(board).late) == (Verdict.REVIEW, True)
 
 
 def test_no_picture_goes_because_the_clock_was_set_forward():

@@ -12,10 +12,9 @@ import pytest
 from drawn_boards import PARTS, Pose, truth
 from killed import KILLED, run_line
 from PIL import Image
-from quick_line import QuickDevice
 from serve_rows import decide, ng, the
 from serving import activated, embedded_database, put
-from stations import accept_request, deciding, grey, quick_opener, state_of
+from stations import deciding, grey, quick_opener
 from tiny_line import TINY
 from waiting import eventually
 from whole_boards import BOARD, POSE, WHOLE, RedDevice, found, layout_of, picture_of, places, png, whole_of, with_call
@@ -28,7 +27,7 @@ from coe.learn.golden_reference import learn
 from coe.pictures.picture_file import PictureFile
 from coe.placement import crop, outline
 from coe.serve.component_pictures import CropPlace, Cutter
-from coe.serve.database import board_rows, call_rows, event_log, fault_log
+from coe.serve.database import board_rows
 from coe.serve.database.tables import NewCall
 from coe.serve.enums import BoardState, CallReason, EventKind, FaultKind
 from coe.serve.failpoints import Failpoint
@@ -45,72 +44,70 @@ PANEL = {
     "bad_mark": {"at": [4, 13], "diameter": 1.2, "look": "bright", "level": 150},
 }
 ON_PANEL = (PARTS[0], BoardPart("P2", 5, 9, 90, Side.TOP, "C"))
-
-
 STRANGE = whole_of([replace(PARTS[0], component="A2")], components={"A2": {"size": [2, 1]}})
-
 
 database = embedded_database(busy_s=2.0)
 
 
 @pytest.fixture
-def recipe(database):
-    return activated(database, TINY, whole=WHOLE)
+def shop(shop):
+    """A shop whose recipe cuts whole boards, and whose device sees red alone."""
+    shop.device, shop.recipe = RedDevice(), activated(shop.database, TINY, whole=WHOLE)
+    return shop
 
 
-def decided(config, database, tiny, *handed_in):
-    with deciding(config, database, quick_opener(tiny, RedDevice())):
-        eventually(lambda: all(state_of(database, board.id).verdict is not None for board in handed_in))
-    with database.reading() as connection:
-        return [call_rows.of_board(connection, board.id) for board in handed_in]
+def taken(shop, pixels=BOARD, bad_marks=(), **more):
+    return shop.accept({"top": png(pixels)}, {"whole": "top", "bad_marks": bad_marks}, **more)
+
+
+def decided(shop, *boards):
+    shop.decide(*boards)
+    return [shop.calls(board) for board in boards]
 
 
 def words(found):
     return [(call.refdes, call.component, call.verdict, call.reason, call.expert, call.label) for call in found]
 
 
-def test_a_whole_board_is_decided_as_the_pictures_of_its_components_are(config, database, tiny):
-    recipe, layout = activated(database, TINY, whole=WHOLE), layout_of(WHOLE)
+def test_a_whole_board_is_decided_as_the_pictures_of_its_components_are(shop):
+    layout = layout_of(WHOLE)
     fit = truth(layout, POSE)[0]
     crops = {site.name: crop(BOARD, site, fit) for site in layout.sites}
-    whole = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
     shown = {site.name: {"refdes": site.name, "component": site.component} for site in layout.sites}
     pictures = {name: png(pixels) for name, pixels in crops.items() if pixels is not None}
-    single = accept_request(config, database, recipe.id, pictures, {"views": shown}, key="k2")
-    of_whole, of_single = decided(config, database, tiny, whole, single)
+    whole, single = taken(shop), shop.accept(pictures, {"views": shown}, key="k2")
+    of_whole, of_single = decided(shop, whole, single)
     assert words(of_whole) == words(of_single)
     assert [call.refdes for call in of_whole] == ["P3", "P4"]
-    found = state_of(database, whole.id)
+    found = shop.state(whole)
     assert (found.verdict, found.components, found.attempts) == (Verdict.NG, 4, 1)
     true = outline(layout.sites[2], fit, BOARD.shape[1], BOARD.shape[0]).corners
     np.testing.assert_allclose(np.array(of_whole[0].place["polygon"]), true, atol=0.5)
-    good = board_rows.unpack(database.read(board_rows.findings_of, whole.id))
+    good = board_rows.unpack(shop.database.read(board_rows.findings_of, whole.id))
     assert [(one.refdes, len(one.place["polygon"])) for one in good] == [("P1", 4), ("P2", 4)]
 
 
-def test_a_board_that_is_not_registered_is_review_with_the_reason(config, database, recipe, tiny):
-    blank = png(np.full((400, 480, 3), 200, np.uint8))
-    board = accept_request(config, database, recipe.id, {"top": blank}, {"whole": "top"})
-    ((*found,),) = decided(config, database, tiny, board)
+def test_a_board_that_is_not_registered_is_review_with_the_reason(shop):
+    board = taken(shop, np.full((400, 480, 3), 200, np.uint8))
+    (found,) = decided(shop, board)
     assert {(call.verdict, call.reason) for call in found} == {(Verdict.REVIEW, CallReason.NOT_REGISTERED)}
     assert [call.refdes for call in found] == ["P1", "P2", "P3", "P4"]
     assert all(call.view_id is not None and call.place == {"polygon": []} for call in found)
-    assert state_of(database, board.id).reason.startswith("not registered: no fiducial was found")
+    assert shop.state(board).reason.startswith("not registered: no fiducial was found")
 
 
-def test_a_crop_partly_outside_is_review_and_the_others_are_inspected(config, database, tiny):
+def test_a_crop_partly_outside_is_review_and_the_others_are_inspected(shop):
     whole = whole_of((*PARTS, BoardPart("P5", 0.1, 8, 0, Side.TOP, "A")))
     layout = layout_of(whole)
     picture = picture_of(layout, [site.name for site in layout.sites])[:, 40:]
-    recipe = activated(database, TINY, whole=whole)
-    board = accept_request(config, database, recipe.id, {"top": png(picture)}, {"whole": "top"})
-    ((call,),) = decided(config, database, tiny, board)
+    board = taken(shop, picture, recipe=activated(shop.database, TINY, whole=whole))
+    ((call,),) = decided(shop, board)
     assert (call.refdes, call.verdict, call.reason) == ("P5", Verdict.REVIEW, CallReason.OUTSIDE)
     assert "pixels outside of the picture" in call.detail
-    assert state_of(database, board.id).components == 5
+    assert shop.state(board).components == 5
 
 
-def test_units_that_are_marked_or_named_as_bad_are_one_call_each_and_never_ok(config, database, tiny):
+def test_units_that_are_marked_or_named_as_bad_are_one_call_each_and_never_ok(shop):
     whole = whole_of(ON_PANEL, **PANEL)
     panel = layout_of(whole)
     picture = picture_of(panel, [site.name for site in panel.sites], Pose())
@@ -118,50 +115,41 @@ def test_units_that_are_marked_or_named_as_bad_are_one_call_each_and_never_ok(co
     mark, fit = panel.marks["r1c2"], truth(panel, Pose())[0]
     x, y = np.round(fit.pixels(np.array([[mark.x_mm, mark.y_mm]]))[0]).astype(int)
     cv2.circle(marked, (int(x), int(y)), 12, (240, 240, 240), -1)
-    recipe = activated(database, TINY, whole=whole)
-    seen = accept_request(config, database, recipe.id, {"v": png(marked)}, {"whole": "v"})
-    told = accept_request(
-        config, database, recipe.id, {"v": png(picture)}, {"whole": "v", "bad_marks": ["r1c1"]}, key="k2"
-    )
-    (of_seen,), (of_told,) = decided(config, database, tiny, seen, told)
+    shop.recipe = activated(shop.database, TINY, whole=whole)
+    seen, told = taken(shop, marked), taken(shop, picture, ["r1c1"], key="k2")
+    (of_seen,), (of_told,) = decided(shop, seen, told)
     assert (of_seen.refdes, of_seen.verdict, of_seen.reason) == ("r1c2", Verdict.REVIEW, CallReason.SKIPPED)
     assert "'r1c2'" in of_seen.detail
     assert of_told.refdes == "r1c1"
     assert "'r1c1'" in of_told.detail
-    good = board_rows.unpack(database.read(board_rows.findings_of, seen.id))
+    good = board_rows.unpack(shop.database.read(board_rows.findings_of, seen.id))
     assert [one.refdes for one in good] == ["r1c1/P1", "r1c1/P2"]
 
 
-def test_a_picture_that_is_torn_lost_or_changed_is_review_and_a_lost_one_is_a_fault(config, database, recipe, tiny):
+def test_a_picture_that_is_torn_lost_or_changed_is_review_and_a_lost_one_is_a_fault(shop):
     contents = (png(BOARD)[:2000], png(BOARD), png(BOARD) + b"one byte more")
-    handed_in = [
-        accept_request(config, database, recipe.id, {"top": content}, {"whole": "top"}, key=f"k{number}")
-        for number, content in enumerate(contents)
-    ]
-    _, lost, changed = sorted((path for path in config.pictures.glob("*/*")), key=lambda path: path.stat().st_size)
+    boards = [shop.accept({"top": content}, {"whole": "top"}, key=f"k{n}") for n, content in enumerate(contents)]
+    _, lost, changed = sorted(shop.config.pictures.glob("*/*"), key=lambda path: path.stat().st_size)
     lost.unlink()
     changed.write_bytes(png(BOARD))
-    found = decided(config, database, tiny, *handed_in)
+    found = decided(shop, *boards)
     for of_board in found:
         assert [(call.verdict, call.reason) for call in of_board] == [(Verdict.REVIEW, CallReason.FAILED)] * 4
     assert found[2][0].detail != found[0][0].detail
-    (fault,) = database.read(fault_log.open_faults)
-    assert (fault.kind, fault.board_id) == (FaultKind.IMAGE_LOST, handed_in[1].id)
+    assert [(fault.kind, fault.board_id) for fault in shop.faults()] == [(FaultKind.IMAGE_LOST, boards[1].id)]
 
 
-def test_a_picture_on_which_the_code_fails_is_review_and_the_line_goes_on(config, database, tiny, monkeypatch):
+def test_a_picture_on_which_the_code_fails_is_review_and_the_line_goes_on(shop, monkeypatch):
     def fail(*arguments, **options):
         raise MemoryError("24 megapixels")
 
-    recipe = activated(database, TINY, whole=WHOLE)
-    board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
     monkeypatch.setattr("coe.serve.worker.locating.read_board", fail)
-    (found,) = decided(config, database, tiny, board)
+    (found,) = decided(shop, taken(shop))
     assert [(call.refdes, call.reason) for call in found] == [(f"P{n}", CallReason.FAILED) for n in range(1, 5)]
     assert found[0].detail == "MemoryError while the board was located: 24 megapixels"
 
 
-def test_other_boards_are_decided_when_they_are_due_while_a_picture_is_looked_at(config, database, tiny, monkeypatch):
+def test_other_boards_are_decided_when_they_are_due_while_a_picture_is_looked_at(shop, monkeypatch):
     looks, go_on = threading.Event(), threading.Event()
 
     def slowly(*arguments):
@@ -170,21 +158,17 @@ def test_other_boards_are_decided_when_they_are_due_while_a_picture_is_looked_at
         return locate(*arguments)
 
     monkeypatch.setattr(locating, "locate", slowly)
-    recipe = activated(database, TINY, whole=WHOLE)
-    slow = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
-    due = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"}, key="k2", within_s=0.01)
-    with deciding(config, database, quick_opener(tiny, QuickDevice())):
-        eventually(lambda: looks.is_set() and state_of(database, due.id).verdict is not None)
-        assert state_of(database, slow.id).state is BoardState.ACCEPTED
+    slow, due = taken(shop), taken(shop, key="k2", within_s=0.01)
+    with shop.deciding():
+        eventually(lambda: looks.is_set() and shop.is_decided(due))
+        assert shop.state(slow).state is BoardState.ACCEPTED
         go_on.set()
-        eventually(lambda: state_of(database, slow.id).verdict is not None)
-    with database.reading() as connection:
-        assert [call.reason for call in call_rows.of_board(connection, due.id)] == [CallReason.LATE] * 4
-        assert call_rows.of_board(connection, due.id)[0].place == {"polygon": []}
-    assert state_of(database, slow.id).verdict is Verdict.NG
+        eventually(lambda: shop.is_decided(slow))
+    assert [(call.reason, call.place) for call in shop.calls(due)] == [(CallReason.LATE, {"polygon": []})] * 4
+    assert shop.verdict(slow) is Verdict.NG
 
 
-def test_the_board_after_is_located_while_a_board_runs_and_pictures_are_let_go(config, database, tiny, monkeypatch):
+def test_the_board_after_is_located_while_a_board_runs_and_pictures_are_let_go(shop, monkeypatch):
     pictures = []
 
     def noted(*arguments):
@@ -193,54 +177,39 @@ def test_the_board_after_is_located_while_a_board_runs_and_pictures_are_let_go(c
         return found
 
     monkeypatch.setattr(locating, "locate", noted)
-    recipe, device = activated(database, TINY, whole=WHOLE), QuickDevice()
-    device.gate.clear()
-    first, second = (
-        accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"}, key=key)
-        for key in ("k1", "k2")
-    )
-    with deciding(config, database, quick_opener(tiny, device, inbox=1)):
-        eventually(lambda: state_of(database, second.id).state is BoardState.LOCATED)
-        assert state_of(database, first.id).state is BoardState.RUNNING
-        device.gate.set()
-        eventually(lambda: state_of(database, second.id).verdict is not None)
+    shop.device.gate.clear()
+    first, second = taken(shop), taken(shop, key="k2")
+    with shop.deciding(inbox=1):
+        eventually(lambda: shop.state(second).state is BoardState.LOCATED)
+        assert shop.state(first).state is BoardState.RUNNING
+        shop.device.gate.set()
+        eventually(lambda: shop.is_decided(second))
         eventually(lambda: [picture() for picture in pictures] == [None, None])
-    assert words_of(database, first) == words_of(database, second)
-
-
-def words_of(database, board):
-    return words(database.read(call_rows.of_board, board.id))
+    assert words(shop.calls(first)) == words(shop.calls(second))
 
 
 @pytest.mark.slow
-def test_a_line_that_is_killed_while_a_board_is_located_decides_it_once(config, database, recipe, tiny):
-    board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
+def test_a_line_that_is_killed_while_a_board_is_located_decides_it_once(shop):
+    board = taken(shop)
     for attempts, point in enumerate((Failpoint.LOCATING, Failpoint.LOCATED), 1):
-        assert run_line(config, tiny, point) == KILLED
-        assert state_of(database, board.id).attempts == attempts
-    assert state_of(database, board.id).state is BoardState.LOCATED
-    assert run_line(config, tiny) == 0
-    assert [refdes for refdes, *_ in words_of(database, board)] == ["P3", "P4"]
-    kinds = [event.kind for event in database.read(event_log.after, 0, board_id=board.id)]
-    assert kinds == [EventKind.BOARD_ACCEPTED, EventKind.BOARD_STARTED, EventKind.BOARD_DECIDED]
+        assert run_line(shop.config, shop.tiny, point) == KILLED
+        assert shop.state(board).attempts == attempts
+    assert shop.state(board).state is BoardState.LOCATED
+    assert run_line(shop.config, shop.tiny) == 0
+    assert [call.refdes for call in shop.calls(board)] == ["P3", "P4"]
+    assert shop.kinds(board) == [EventKind.BOARD_ACCEPTED, EventKind.BOARD_STARTED, EventKind.BOARD_DECIDED]
 
 
-def test_the_parts_of_the_layout_are_the_parts_list_of_the_line(config, database, recipe, tiny):
-    given = []
-    board = accept_request(config, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"})
+def test_the_parts_of_the_layout_are_the_parts_list_of_the_line(shop):
+    given, board = [], taken(shop)
 
     def open_line(boards):
         given.extend(boards)
-        return quick_opener(tiny, QuickDevice())(boards)
+        return quick_opener(shop.tiny, shop.device)(boards)
 
-    with deciding(config, database, open_line):
-        eventually(lambda: state_of(database, board.id).verdict is not None)
+    with deciding(shop.config, shop.database, open_line):
+        eventually(lambda: shop.is_decided(board))
     assert [list(board.parts) for board in given] == [list(layout_of(WHOLE).parts)]
-
-
-def test_a_recipe_counts_the_components_of_its_layout():
-    content = RecipeContent(rules=TINY, whole=WholeBoard.model_validate(WHOLE), terminations={"A": 2})
-    assert content.opportunities("tiny") == 4 + 2 * 2
 
 
 @pytest.mark.parametrize(
@@ -364,38 +333,32 @@ def test_without_a_golden_reference_a_good_part_of_another_board_stands_beside_i
     assert served.operator.get("/api/v1/calls/1/difference").status_code == 404
 
 
-def test_a_golden_reference_stands_beside_a_call_with_the_aligned_difference(served, board, tmp_path):
+@pytest.fixture
+def golden(served, board, tmp_path):
+    """P3 in two references of a store, each with another patch in its middle."""
     store = Store(tmp_path / "store")
     served.gate.config = served.gate.config.model_copy(update={"line": LineSettings(store=store.root)})
-    golden = board.crop("P3").copy()
-    golden[12:15, 26:30] = 150
-    References(store).put("tiny/A", learn({"a": golden}).encoded("a test"))
-    with_call(served, board, "P3", "A")
+    pictures = {"A": board.crop("P3").copy(), "other": board.crop("P3").copy()}
+    for (name, picture), level in zip(pictures.items(), (150, 200), strict=True):
+        picture[12:15, 26:30] = level
+        References(store).put(f"tiny/{name}", learn({"a": picture}).encoded("a test"))
+    return pictures
+
+
+@pytest.mark.parametrize(("name", "finding"), [("A", {}), ("other", {"reference": "tiny/other"})])
+def test_the_reference_that_a_part_was_compared_with_stands_beside_its_call(served, board, golden, name, finding):
+    with_call(served, board, "P3", "A", **finding)
     assert served.operator.post("/api/v1/calls/next").json()["golden"] is True
     picture, reference, difference = (
         pixels(served.operator.get(f"/api/v1/calls/1/{name}")) for name in ("picture", "reference", "difference")
     )
     around = CropPlace.of(places(board)["P3"]).around
     assert picture.shape == reference.shape == difference.shape
-    np.testing.assert_array_equal(reference[around:-around, around:-around], golden)
+    np.testing.assert_array_equal(reference[around:-around, around:-around], golden[name])
     inner = difference[around:-around, around:-around]
     assert inner[12:15, 26:30].mean() > 60
     assert inner[20:].mean() < 12
     assert served.feeder.get("/api/v1/calls/1/difference").status_code == 403
-
-
-def test_of_several_references_that_stands_beside_a_call_which_it_was_compared_with(served, board, tmp_path):
-    store = Store(tmp_path / "store")
-    served.gate.config = served.gate.config.model_copy(update={"line": LineSettings(store=store.root)})
-    for name, level in (("A", 50), ("other", 150)):
-        golden = board.crop("P3").copy()
-        golden[12:15, 26:30] = level
-        References(store).put(f"tiny/{name}", learn({"a": golden}).encoded("a test"))
-    with_call(served, board, "P3", "A", reference="tiny/other")
-    assert served.operator.post("/api/v1/calls/next").json()["golden"] is True
-    reference = pixels(served.operator.get("/api/v1/calls/1/reference"))
-    around = CropPlace.of(places(board)["P3"]).around
-    np.testing.assert_array_equal(reference[around:-around, around:-around], golden)
 
 
 def test_a_reference_that_is_gone_from_the_store_is_a_problem_with_a_sentence(served, board):
@@ -404,14 +367,9 @@ def test_a_reference_that_is_gone_from_the_store_is_a_problem_with_a_sentence(se
     assert (answer.status_code, "no reference 'tiny/A'" in answer.json()["detail"]) == (404, True)
 
 
-@pytest.mark.parametrize("place", [None, {}, {"polygon": []}])
-def test_a_part_whose_place_nobody_knows_is_shown_with_the_whole_view(place):
-    assert CropPlace.of(place) is None
-
-
-def test_a_unit_that_was_skipped_is_cut_in_its_own_size():
-    square = {"polygon": [[10, 20], [110, 20], [110, 70], [10, 70]]}
-    place = the(CropPlace.of(square))
+def test_a_part_whose_place_nobody_knows_has_no_crop_and_a_unit_that_was_skipped_has_one_of_its_own_size():
+    assert [CropPlace.of(place) for place in (None, {}, {"polygon": []})] == [None] * 3
+    place = the(CropPlace.of({"polygon": [[10, 20], [110, 20], [110, 70], [10, 70]]}))
     assert (place.width, place.height, place.around) == (100, 50, 30)
     assert CropPlace.of({"polygon": [[0, 0], [80_000, 0], [80_000, 2], [0, 2]]}).width == 4000
 
@@ -430,10 +388,8 @@ def test_a_crop_of_a_12_bit_view_is_what_the_experts_saw(tmp_path):
     row = {"polygon": [[10, 10], [50, 10], [50, 40], [10, 40]], "size": [40, 30], "bits": 12}
     place = the(CropPlace.of(row))
     assert (Cutter().cut(PictureFile(tmp_path / "view.png"), place, 10**6) == 127).all()
-    unsaid = the(CropPlace.of({**row, "bits": None}))
-    assert (
-        Cutter().cut(PictureFile(tmp_path / "view.png"), unsaid, 10**6) == 255
-    ).all()  # shown, although no expert judged it
+    unsaid = the(CropPlace.of({**row, "bits": None}))  # shown, although no expert judged it
+    assert (Cutter().cut(PictureFile(tmp_path / "view.png"), unsaid, 10**6) == 255).all()
 
 
 def test_a_view_that_is_black_at_its_end_is_shown_as_it_was_judged(served):
@@ -444,7 +400,9 @@ def test_a_view_that_is_black_at_its_end_is_shown_as_it_was_judged(served):
     assert (pixels(served.operator.get("/api/v1/views/1/picture")) == dark_above).all()
 
 
-def test_a_recipe_says_how_many_bits_count():
+def test_a_recipe_counts_the_components_of_its_layout_and_says_how_many_bits_count():
+    content = RecipeContent(rules=TINY, whole=WholeBoard.model_validate(WHOLE), terminations={"A": 2})
+    assert content.opportunities("tiny") == 4 + 2 * 2
     assert RecipeContent(rules=TINY).bits is None
     assert RecipeContent(rules=TINY.replace("board: tiny", "board: tiny\nbits: 12")).bits == 12
     assert RecipeContent(rules="no rules").bits is None

@@ -100,10 +100,10 @@ class Shop:
     def recipe(self):
         return activated(self.database, TINY)
 
-    def accept(self, pictures, *, recipe=None, key="k1", within_s=None):
-        """Accept a board of components C with these pictures by refdes, of the tiny recipe if none is given."""
-        id = (recipe or self.recipe).id
-        return accept(self.config, self.database, id, pictures, key=key, within_s=within_s)
+    def accept(self, pictures, said=None, *, recipe=None, **more):
+        """Accept a board of components C with these pictures by refdes, or as a request says, of the recipe."""
+        at = self.config, self.database, (recipe or self.recipe).id, pictures
+        return accept(*at, **more) if said is None else accept_request(*at, said, **more)
 
     def deciding(self, clocks=None, **options):
         return deciding(self.config, self.database, quick_opener(self.tiny, self.device, **options), clocks)
@@ -114,7 +114,10 @@ class Shop:
             eventually(lambda: all(self.is_decided(board) for board in boards) and station.is_idle)
 
     def is_decided(self, board):
-        return self.state(board).verdict is not None
+        return self.verdict(board) is not None
+
+    def verdict(self, board):
+        return self.state(board).verdict
 
     def state(self, board):
         return state_of(self.database, board.id)
