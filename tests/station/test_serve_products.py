@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from quick_line import QuickDevice
 from serving import activated, config_of, embedded, embedded_database
-from stations import DARK, LIGHT, accept, deciding, quick_opener, state_of
+from stations import DARK, LIGHT, Shop, deciding, quick_opener
 from tiny_line import TINY
 from waiting import eventually
 
@@ -19,7 +19,7 @@ from coe import Inspector
 from coe.core import Verdict
 from coe.inspector.line import Line
 from coe.serve.clock import now_us
-from coe.serve.database import call_rows, event_log, fault_log, recipe_versions, row_types, states
+from coe.serve.database import event_log, fault_log, recipe_versions, row_types, states
 from coe.serve.database.tables import Activation, NewFault, StateChange, state_change
 from coe.serve.enums import ActivationState, CallReason, EventKind, FaultKind, LineState, Process, Subject
 from coe.serve.gate.state_routes import why_not_ready
@@ -49,7 +49,6 @@ components:
 """
 """The experts of CHAINED in the other order: no line can inspect both."""
 
-
 database = embedded_database(busy_s=2.0)
 
 
@@ -69,13 +68,32 @@ class Opener:
         return line
 
 
+@dataclass
+class Mixed(Shop):
+    """A shop of several recipes, whose lines an opener opens and remembers."""
+
+    def __post_init__(self):
+        self.opener = Opener(self.tiny)
+
+    def deciding(self):
+        return deciding(self.config, self.database, self.opener)
+
+    def verdicts(self, *boards):
+        return [self.verdict(board) for board in boards]
+
+    def until_decided(self, *boards):
+        eventually(lambda: None not in self.verdicts(*boards))
+
+
 @pytest.fixture
-def opener(tiny):
-    return Opener(tiny)
+def shop(config, database, tiny):
+    return Mixed(config, database, tiny)
 
 
-def verdict_of(database, board):
-    return state_of(database, board.id).verdict
+@pytest.fixture
+def own(config, database, own_tiny):
+    """A shop whose experts a test may damage."""
+    return Mixed(config, database, own_tiny)
 
 
 def add(database, rules, name="tiny"):
@@ -88,95 +106,86 @@ def answer(database, asked):
     return database.read(row_types.get, Activation, asked.id)
 
 
-def is_answered(database, asked):
-    return lambda: answer(database, asked).state is not ActivationState.ASKED
+def until_answered(shop, asked):
+    eventually(lambda: answer(shop.database, asked).state is not ActivationState.ASKED)
 
 
 def open_faults(database):
     return [(fault.kind, fault.about) for fault in database.read(fault_log.open_faults)]
 
 
-def decided_by(config, database, boards, opener):
+def decided_by(shop, boards):
     """Decide boards; return of each its key, verdict and calls."""
-    with deciding(config, database, opener):
-        eventually(lambda: all(verdict_of(database, board) is not None for board in boards))
-    with database.reading() as connection:
-        return [
-            (board.key, verdict_of(database, board), [call.refdes for call in call_rows.of_board(connection, board.id)])
-            for board in boards
-        ]
+    with shop.deciding():
+        shop.until_decided(*boards)
+    return [(board.key, shop.verdict(board), [call.refdes for call in shop.calls(board)]) for board in boards]
 
 
 def test_boards_of_two_recipes_that_come_in_turn_get_the_verdicts_of_separate_lines_and_nothing_is_reopened(
-    config, database, opener, tiny, tmp_path, sqlite_template
+    shop, tmp_path, sqlite_template
 ):
     pictures = [{"R1": LIGHT, "R2": DARK}, {"R1": LIGHT}, {"R1": DARK}]
-    strict, mild = activated(database, TINY, "strict"), activated(database, MILD, "mild")
+    strict, mild = activated(shop.database, TINY, "strict"), activated(shop.database, MILD, "mild")
     mixed = [
-        accept(config, database, recipe.id, shown, key=f"{recipe.name}-{number}")
+        shop.accept(shown, recipe=recipe, key=f"{recipe.name}-{number}")
         for number, shown in enumerate(pictures)
         for recipe in (strict, mild)
     ]
-    together = decided_by(config, database, mixed, opener)
-    assert opener.opened in ([["mild 1", "strict 1"]], [["strict 1", "mild 1"]])
+    together = decided_by(shop, mixed)
+    assert shop.opener.opened in ([["mild 1", "strict 1"]], [["strict 1", "mild 1"]])
     separate = []
     for name, rules in (("strict", TINY), ("mild", MILD)):
-        alone = config_of(tmp_path / name, drain_s=5)
-        alone.data.mkdir()
-        with embedded(alone, sqlite_template) as own:
-            recipe = activated(own, rules, name)
-            same = [accept(alone, own, recipe.id, shown, key=f"{name}-{n}") for n, shown in enumerate(pictures)]
-            separate += decided_by(alone, own, same, Opener(tiny))
+        config = config_of(tmp_path / name, drain_s=5)
+        config.data.mkdir()
+        with embedded(config, sqlite_template) as own:
+            alone, recipe = Mixed(config, own, shop.tiny), activated(own, rules, name)
+            same = [alone.accept(shown, recipe=recipe, key=f"{name}-{n}") for n, shown in enumerate(pictures)]
+            separate += decided_by(alone, same)
     assert sorted(together, key=str) == sorted(separate, key=str)
     assert {verdict for _, verdict, _ in together} == {Verdict.OK, Verdict.NG, Verdict.REVIEW}
 
 
-def test_a_recipe_is_decided_with_its_calibration(config, database, opener):
+def test_a_recipe_is_decided_with_its_calibration(shop):
     """A component of which a score of 1 is asked for is REVIEW; without the calibration it is OK."""
     scores = "{min_scores: {ok: 1.0}}"
     calibration = f"board: tiny\nexperts: {{body-a: {scores}, body-b: {scores}, body-c: {scores}}}\n"
-    recipes = [activated(database, TINY), activated(database, TINY, "sure", calibration=calibration)]
-    boards = [accept(config, database, recipe.id, {"R1": LIGHT}, key=recipe.name) for recipe in recipes]
-    assert [verdict for _, verdict, _ in decided_by(config, database, boards, opener)] == [Verdict.OK, Verdict.REVIEW]
+    sure = activated(shop.database, TINY, "sure", calibration=calibration)
+    boards = [shop.accept({"R1": LIGHT}), shop.accept({"R1": LIGHT}, recipe=sure, key="k2")]
+    assert [verdict for _, verdict, _ in decided_by(shop, boards)] == [Verdict.OK, Verdict.REVIEW]
 
 
-def test_a_version_is_activated_in_mid_stream_and_begun_boards_keep_theirs(config, database, opener):
-    first = activated(database, TINY)
-    opener.device.gate.clear()
-    begun = accept(config, database, first.id, {"R1": DARK})
-    with deciding(config, database, opener):
-        eventually(opener.device.reached.is_set)
-        second, asked = add(database, MILD)
+def test_a_version_is_activated_in_mid_stream_and_begun_boards_keep_theirs(shop):
+    shop.opener.device.gate.clear()
+    begun = shop.accept({"R1": DARK})
+    with shop.deciding():
+        eventually(shop.opener.device.reached.is_set)
+        second, asked = add(shop.database, MILD)
         # It is active while a board of the version before is under way.
-        eventually(is_answered(database, asked))
-        assert verdict_of(database, begun) is None
-        new = accept(config, database, second.id, {"R1": DARK}, key="k2")
-        old = accept(config, database, first.id, {"R1": DARK}, key="k3")
-        opener.device.gate.set()
-        eventually(lambda: all(verdict_of(database, board) for board in (begun, new, old)))
-    assert answer(database, asked).state is ActivationState.ACTIVE
-    assert [verdict_of(database, board) for board in (begun, new, old)] == [Verdict.NG, Verdict.REVIEW, Verdict.NG]
-    assert opener.opened == [["tiny 1"]]
-    with database.reading() as connection:
-        assert recipe_versions.active(connection, "tiny") == second
-        told = [event.kind for event in event_log.after(connection, 0)]
+        until_answered(shop, asked)
+        assert shop.verdict(begun) is None
+        new, old = shop.accept({"R1": DARK}, recipe=second, key="k2"), shop.accept({"R1": DARK}, key="k3")
+        shop.opener.device.gate.set()
+        shop.until_decided(begun, new, old)
+    assert answer(shop.database, asked).state is ActivationState.ACTIVE
+    assert shop.verdicts(begun, new, old) == [Verdict.NG, Verdict.REVIEW, Verdict.NG]
+    assert shop.opener.opened == [["tiny 1"]]
+    assert shop.database.read(recipe_versions.active, "tiny") == second
+    told = [event.kind for event in shop.database.read(event_log.after, 0)]
     assert told.count(EventKind.RECIPE_ACTIVATED) == 1
 
 
-def test_a_version_without_boards_leaves_the_line(config, database, opener, monkeypatch):
+def test_a_version_without_boards_leaves_the_line(shop, monkeypatch):
+    def facts():
+        return dict(shop.database.read(states.heartbeats)[Process.WORKER].facts)
+
     monkeypatch.setattr(worker_station, "STAYS_S", 0.0)
-    activated(database, TINY)
-    with deciding(config, database, opener):
-        eventually(lambda: bool(opener.lines))
-        _, asked = add(database, MILD)
-        eventually(is_answered(database, asked))
-        eventually(lambda: opener.lines[0].boards == ("tiny 2",))
-        eventually(lambda: facts_of(database).get("recipes") == ["tiny 2"])
-    assert len(opener.lines) == 1
-
-
-def facts_of(database):
-    return dict(database.read(states.heartbeats)[Process.WORKER].facts)
+    activated(shop.database, TINY)
+    with shop.deciding():
+        eventually(lambda: bool(shop.opener.lines))
+        until_answered(shop, add(shop.database, MILD)[1])
+        eventually(lambda: shop.opener.lines[0].boards == ("tiny 2",))
+        eventually(lambda: facts().get("recipes") == ["tiny 2"])
+    assert len(shop.opener.lines) == 1
 
 
 def without(store, name):
@@ -193,139 +202,118 @@ def torn(store, name):
 
 
 @pytest.mark.parametrize("damage", [without, torn])
-def test_an_expert_that_is_missing_or_torn_at_an_activation_leaves_the_other_recipes_running(
-    config, database, own_tiny, damage
-):
+def test_an_expert_that_is_missing_or_torn_at_an_activation_leaves_the_other_recipes_running(own, damage):
     """The new version needs body-b for another component; body-c, which the first needs, is damaged on the disk too."""
     few = TINY.replace("  B: {count: 3, inspect: body-b, min_score: 0.2, then: {ok: joint, bad: REVIEW}}\n", "")
-    first = activated(database, few.replace("  body-b: {kind: narrow, labels: [ok, bad], input: 48}\n", ""))
-    opener = Opener(own_tiny)
-    with deciding(config, database, opener):
-        before = accept(config, database, first.id, {"R1": DARK})
-        eventually(lambda: verdict_of(database, before) is not None)
-        damage(own_tiny[1], "body-b")
-        without(own_tiny[1], "body-c")
-        second, asked = add(database, TINY)
-        eventually(is_answered(database, asked))
-        after = accept(config, database, first.id, {"R1": LIGHT}, key="k2")
-        unopened = accept(config, database, second.id, {"R1": LIGHT}, key="k3")
-        eventually(lambda: bool(verdict_of(database, after) and verdict_of(database, unopened)))
-    failed = answer(database, asked)
-    assert failed.state is ActivationState.FAILED
-    assert [verdict_of(database, board) for board in (before, after, unopened)] == [
-        Verdict.NG,
-        Verdict.OK,
-        Verdict.REVIEW,
-    ]
-    assert open_faults(database) == [(FaultKind.RECIPE_REFUSED, "tiny 2")]
-    assert opener.opened == [["tiny 1"]]
-    assert database.read(recipe_versions.active, "tiny") == first
+    few = few.replace("  body-b: {kind: narrow, labels: [ok, bad], input: 48}\n", "")
+    own.recipe = first = activated(own.database, few)
+    with own.deciding():
+        before = own.accept({"R1": DARK})
+        own.until_decided(before)
+        damage(own.tiny[1], "body-b")
+        without(own.tiny[1], "body-c")
+        second, asked = add(own.database, TINY)
+        until_answered(own, asked)
+        after, unopened = own.accept({"R1": LIGHT}, key="k2"), own.accept({"R1": LIGHT}, recipe=second, key="k3")
+        own.until_decided(after, unopened)
+    assert answer(own.database, asked).state is ActivationState.FAILED
+    assert own.verdicts(before, after, unopened) == [Verdict.NG, Verdict.OK, Verdict.REVIEW]
+    assert open_faults(own.database) == [(FaultKind.RECIPE_REFUSED, "tiny 2")]
+    assert own.opener.opened == [["tiny 1"]]
+    assert own.database.read(recipe_versions.active, "tiny") == first
 
 
-def test_a_recipe_that_cannot_be_opened_at_the_start_keeps_only_its_own_boards_from_the_experts(
-    config, database, opener
-):
-    bad = activated(database, TINY.replace("body-a", "body-x"), "bad")
-    good = activated(database, TINY, "good")
-    boards = [
-        accept(config, database, recipe.id, {"R1": LIGHT}, key=f"k{number}")
-        for number, recipe in enumerate((good, bad, good))
-    ]
-    decided = decided_by(config, database, boards, opener)
-    assert [verdict for _, verdict, _ in decided] == [Verdict.OK, Verdict.REVIEW, Verdict.OK]
-    (call,) = database.read(call_rows.of_board, boards[1].id)
+def test_a_recipe_that_cannot_be_opened_at_the_start_keeps_only_its_own_boards_from_the_experts(shop):
+    bad = activated(shop.database, TINY.replace("body-a", "body-x"), "bad")
+    good = activated(shop.database, TINY, "good")
+    boards = [shop.accept({"R1": LIGHT}, recipe=one, key=f"k{n}") for n, one in enumerate((good, bad, good))]
+    assert [verdict for _, verdict, _ in decided_by(shop, boards)] == [Verdict.OK, Verdict.REVIEW, Verdict.OK]
+    (call,) = shop.calls(boards[1])
     assert (call.reason, "body-x" in call.detail) == (CallReason.FAILED, True)
-    assert open_faults(database) == [(FaultKind.INSPECTOR_FAILED, "bad 1")]
+    assert open_faults(shop.database) == [(FaultKind.INSPECTOR_FAILED, "bad 1")]
 
 
-def test_a_recipe_that_was_mended_is_opened_without_a_board_and_its_fault_is_cleared(
-    config, database, own_tiny, monkeypatch
-):
+def test_a_recipe_that_was_mended_is_opened_without_a_board_and_its_fault_is_cleared(own, monkeypatch):
     monkeypatch.setattr(worker_station, "REFUSED_S", 0.0)
-    recipe = activated(database, TINY)
-    moved = own_tiny[1] / "elsewhere"
-    (own_tiny[1] / "tiny" / "body-a").rename(moved)
-    with deciding(config, database, Opener(own_tiny)):
+    database, recipe, moved = own.database, own.recipe, own.tiny[1] / "elsewhere"
+    (own.tiny[1] / "tiny" / "body-a").rename(moved)
+    with own.deciding():
         eventually(lambda: "no active recipe" in database.read(why_not_ready, now_us()))
         assert open_faults(database) == [(FaultKind.INSPECTOR_FAILED, "tiny 1")]
-        moved.rename(own_tiny[1] / "tiny" / "body-a")
+        moved.rename(own.tiny[1] / "tiny" / "body-a")
         eventually(lambda: not database.read(why_not_ready, now_us()))
         said = database.read(row_types.listed, StateChange, state_change.c.subject == Subject.LINE)
         assert [change.state for change in said] == [LineState.STARTING, LineState.WAITING]
         for about in ("tiny 9", "other tiny 9"):
             database.write(fault_log.note, NewFault(Process.WORKER, FaultKind.RECIPE_REFUSED, "", about), now_us())
-        _, asked = add(database, TINY)
-        eventually(is_answered(database, asked))
+        until_answered(own, add(database, TINY)[1])
         others = [(FaultKind.RECIPE_REFUSED, "other tiny 9")]
         eventually(lambda: open_faults(database) == others)
-        board = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")
-        eventually(lambda: verdict_of(database, board) is not None)
-    assert verdict_of(database, board) is Verdict.OK
+        board = own.accept({"R1": LIGHT}, recipe=recipe, key="k2")
+        own.until_decided(board)
+    assert own.verdict(board) is Verdict.OK
     for kind in (FaultKind.INSPECTOR_FAILED, FaultKind.RECIPE_REFUSED):
         database.write(fault_log.note, NewFault(Process.WORKER, kind, "gone", "tiny 1"), now_us())
-    with deciding(config, database, Opener(own_tiny)):  # a worker that began after it was mended
+    with own.deciding():  # a worker that began after it was mended
         eventually(lambda: open_faults(database) == others)
 
 
-def test_a_recipe_that_could_not_be_read_again_has_its_fault_after_other_changes(config, database, own_tiny):
-    opener, recipe, fault = Opener(own_tiny), activated(database, TINY), [(FaultKind.RECIPE_REFUSED, "tiny 1")]
-    body, moved = own_tiny[1] / "tiny" / "body-a", own_tiny[1] / "elsewhere"
-    with deciding(config, database, opener):
-        eventually(lambda: bool(opener.lines))
+def test_a_recipe_that_could_not_be_read_again_has_its_fault_after_other_changes(own):
+    database, recipe, fault = own.database, own.recipe, [(FaultKind.RECIPE_REFUSED, "tiny 1")]
+    body, moved = own.tiny[1] / "tiny" / "body-a", own.tiny[1] / "elsewhere"
+    with own.deciding():
+        eventually(lambda: bool(own.opener.lines))
         body.rename(moved)
         again = database.write(recipe_versions.ask_activation, recipe.id, by="ann", now_us=now_us())
-        eventually(is_answered(database, again))
+        until_answered(own, again)
         moved.rename(body)
         assert open_faults(database) == fault
         assert answer(database, again).state is ActivationState.FAILED
-        board = accept(config, database, recipe.id, {"R1": DARK})
-        eventually(lambda: verdict_of(database, board) is Verdict.NG)
-        _, other = add(database, MILD, "other")
-        eventually(is_answered(database, other))
+        board = own.accept({"R1": DARK})
+        eventually(lambda: own.verdict(board) is Verdict.NG)
+        until_answered(own, add(database, MILD, "other")[1])
         assert open_faults(database) == fault
-    assert len(opener.lines) == 1
+    assert len(own.opener.lines) == 1
 
 
-def test_board_files_that_are_removed_from_the_disk_change_nothing(config, database, opener):
-    recipe = activated(database, TINY, "stays")
-    activated(database, TINY, "other")
-    with deciding(config, database, opener):
-        eventually(lambda: bool(opener.lines))
-        shutil.rmtree(config.data / RECIPES)
-        _, asked = add(database, MILD, "other")
-        eventually(is_answered(database, asked))
-        board = accept(config, database, recipe.id, {"R1": DARK})
-        eventually(lambda: verdict_of(database, board) is not None)
-    assert answer(database, asked).state is ActivationState.ACTIVE
-    assert verdict_of(database, board) is Verdict.NG
+def test_board_files_that_are_removed_from_the_disk_change_nothing(shop):
+    assert shop.recipe.version == activated(shop.database, TINY, "other").version
+    with shop.deciding():
+        eventually(lambda: bool(shop.opener.lines))
+        shutil.rmtree(shop.config.data / RECIPES)
+        _, asked = add(shop.database, MILD, "other")
+        until_answered(shop, asked)
+        board = shop.accept({"R1": DARK})
+        shop.until_decided(board)
+    assert answer(shop.database, asked).state is ActivationState.ACTIVE
+    assert shop.verdict(board) is Verdict.NG
 
 
-def test_recipes_that_clash_take_turns_and_the_new_version_becomes_active(config, database, opener):
-    first = activated(database, CHAINED)
-    opener.device.gate.clear()
-    begun = accept(config, database, first.id, {"R1": LIGHT})
-    with deciding(config, database, opener):
-        eventually(opener.device.reached.is_set)
-        second, asked = add(database, REVERSED)
-        opener.device.gate.set()
-        eventually(is_answered(database, asked))
-        new = accept(config, database, second.id, {"R1": DARK}, key="k2")
-        eventually(lambda: verdict_of(database, new) is not None)
-        old = accept(config, database, first.id, {"R1": DARK}, key="k3")
-        eventually(lambda: verdict_of(database, old) is not None)
-    assert answer(database, asked).state is ActivationState.ACTIVE
-    assert [verdict_of(database, board) for board in (begun, new, old)] == [Verdict.OK, Verdict.REVIEW, Verdict.NG]
-    assert opener.opened == [["tiny 1"], ["tiny 2"], ["tiny 1"]]
+def test_recipes_that_clash_take_turns_and_the_new_version_becomes_active(shop):
+    shop.recipe = activated(shop.database, CHAINED)
+    shop.opener.device.gate.clear()
+    begun = shop.accept({"R1": LIGHT})
+    with shop.deciding():
+        eventually(shop.opener.device.reached.is_set)
+        second, asked = add(shop.database, REVERSED)
+        shop.opener.device.gate.set()
+        until_answered(shop, asked)
+        new = shop.accept({"R1": DARK}, recipe=second, key="k2")
+        shop.until_decided(new)
+        old = shop.accept({"R1": DARK}, key="k3")
+        shop.until_decided(old)
+    assert answer(shop.database, asked).state is ActivationState.ACTIVE
+    assert shop.verdicts(begun, new, old) == [Verdict.OK, Verdict.REVIEW, Verdict.NG]
+    assert shop.opener.opened == [["tiny 1"], ["tiny 2"], ["tiny 1"]]
 
 
 SHOWN = {"R1": LIGHT, "R2": DARK}
 
 
-def on_cluster(config, tiny, cluster):
-    line = LineSettings(
-        store=tiny[1], memory=100_000_000, executors="cpu=1", threads=1, profile="none", cluster=cluster
-    )
-    return config.model_copy(update={"line": line})
+def on_cluster(shop, cluster):
+    line = {"store": shop.tiny[1], "memory": 100_000_000, "executors": "cpu=1", "threads": 1, "profile": "none"}
+    shop.config = shop.config.model_copy(update={"line": LineSettings(**line, cluster=cluster)})
+    return shop
 
 
 def verdicts_of_one_box(tiny):
@@ -336,42 +324,33 @@ def verdicts_of_one_box(tiny):
         }
 
 
-def change_over(config, database, tiny, adjust):
+def change_over(shop, adjust):
     """Inspect boards of two recipes, activate a third in the middle, and compare all with one box."""
-    called = {refdes for refdes, verdict in verdicts_of_one_box(tiny).items() if verdict is not Verdict.OK}
-    boards = [accept(config, database, activated(database, TINY, name).id, SHOWN, key=name) for name in ("one", "two")]
-    with deciding(config, database, None, adjust=adjust):
-        eventually(lambda: all(state_of(database, board.id).verdict is not None for board in boards), 200)
-        with database.writing() as connection:
-            content = {"rules": TINY.replace("count: 1", "count: 2")}
-            third = recipe_versions.add(connection, "one", content, by="ann", now_us=now_us())
-            asked = recipe_versions.ask_activation(connection, third.id, by="ann", now_us=now_us())
-
-        def state():
-            found = database.read(row_types.get, Activation, asked.id)
-            return found.state
-
-        eventually(lambda: state() is ActivationState.ACTIVE, 200)
+    database = shop.database
+    called = {refdes for refdes, verdict in verdicts_of_one_box(shop.tiny).items() if verdict is not Verdict.OK}
+    boards = [shop.accept(SHOWN, recipe=activated(database, TINY, name), key=name) for name in ("one", "two")]
+    with deciding(shop.config, database, None, adjust=adjust):
+        shop.until_decided(*boards)
+        third, asked = add(database, TINY.replace("count: 1", "count: 2"), "one")
+        until_answered(shop, asked)
+        assert answer(database, asked).state is ActivationState.ACTIVE
         # The new version, and a board of a recipe that was on the line before.
-        boards += [
-            accept(config, database, third.id, SHOWN, key="third"),
-            accept(config, database, boards[1].recipe_id, SHOWN, key="fourth"),
-        ]
-        eventually(lambda: all(state_of(database, board.id).verdict is not None for board in boards), 200)
-    with database.reading() as connection:
-        assert fault_log.open_faults(connection) == []
-        for board in boards:
-            assert {call.refdes for call in call_rows.of_board(connection, board.id)} == called
+        two = database.read(recipe_versions.active, "two")
+        boards += [shop.accept(SHOWN, recipe=recipe, key=f"{recipe.name} again") for recipe in (third, two)]
+        shop.until_decided(*boards)
+    assert shop.faults() == []
+    for board in boards:
+        assert {call.refdes for call in shop.calls(board)} == called
 
 
-def test_products_change_on_several_boxes(config, database, tiny, thread_boxes):
+def test_products_change_on_several_boxes(shop, thread_boxes):
     made = []
 
     def adjust(line):
         made.append(thread_boxes(2))
         return line.but(experiment=Experiment(make_boxes=made[-1]))
 
-    change_over(on_cluster(config, tiny, "auto"), database, tiny, adjust)
+    change_over(on_cluster(shop, "auto"), adjust)
     assert len(made) == 2, "the boxes were opened again for the new version, once"
     assert made[0].address == "auto"
 
@@ -379,7 +358,7 @@ def test_products_change_on_several_boxes(config, database, tiny, thread_boxes):
 @pytest.mark.slow
 @pytest.mark.serial
 @pytest.mark.filterwarnings("default")
-def test_products_change_on_machines_of_a_ray_cluster(config, database, tiny, monkeypatch):
+def test_products_change_on_machines_of_a_ray_cluster(shop, monkeypatch):
     pytest.importorskip("ray", reason="Ray is not installed (requirements.real.lock)")
     from ray.cluster_utils import Cluster
 
@@ -391,6 +370,6 @@ def test_products_change_on_machines_of_a_ray_cluster(config, database, tiny, mo
     cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:
         cluster.add_node(**node)
-        change_over(on_cluster(config, tiny, cluster.address), database, tiny, None)
+        change_over(on_cluster(shop, cluster.address), None)
     finally:
         cluster.shutdown()

@@ -2,12 +2,13 @@
 
 import threading
 import time
+from contextlib import contextmanager
 from itertools import pairwise
 
 import pytest
 from quick_line import QuickDevice
 from serving import activated, embedded_database, locked
-from stations import DARK, LIGHT, accept, accept_request, deciding, quick_opener, state_of
+from stations import DARK, LIGHT, quick_opener
 from tiny_line import TINY
 from waiting import eventually
 from whole_boards import BOARD, WHOLE, png
@@ -18,7 +19,7 @@ from coe.pictures.picture_file import PictureFile
 from coe.scheduler.events import Late
 from coe.serve import worker_watch
 from coe.serve.clock import CLOCKS, SECOND_US, Clocks, now_us
-from coe.serve.database import board_rows, call_rows, event_log, fault_log, row_types, states
+from coe.serve.database import board_rows, event_log, fault_log, row_types, states
 from coe.serve.database.connecting import DatabaseError, open_database
 from coe.serve.database.states import SILENT_S
 from coe.serve.database.tables import Board, NewFault
@@ -34,7 +35,6 @@ from coe.serve.worker.write_report import WorkerReport
 from coe.serve.worker_watch import STARTS_FOR, WorkerWatch
 
 PID = 7
-
 
 database = embedded_database(busy_s=0.1)
 
@@ -54,75 +54,64 @@ class Watch:
             self._watch.look()
 
     def beat(self):
-        self.database.write(states.beat, Process.WORKER, pid=PID, now_us=now_us())
+        beat(self.database)
 
     def faults(self):
         return [(fault.kind, fault.about) for fault in self.database.read(fault_log.open_faults)]
 
 
+def beat(database):
+    database.write(states.beat, Process.WORKER, pid=PID, now_us=now_us())
+
+
 @pytest.fixture
 def watch(config, database):
     database.write(states.change, Subject.LINE, LineState.RUNNING, by="worker", now_us=now_us())
-    database.write(states.beat, Process.WORKER, pid=PID, now_us=now_us())
+    beat(database)
     return Watch(config, database)
-
-
-def decisions_of(database, board_id):
-    happened = database.read(event_log.after, 0)
-    return sum(one.kind is EventKind.BOARD_DECIDED and one.board_id == board_id for one in happened)
 
 
 SILENT = [(FaultKind.PROCESS_SILENT, "worker")]
 
 
 def test_boards_that_are_due_while_the_worker_is_silent_are_review_and_late_once_and_the_worker_goes_on_with_the_others(
-    config, database, tiny, watch
+    shop, watch
 ):
-    recipe = activated(database, TINY)
-    due = accept(config, database, recipe.id, {"R1": LIGHT, "R2": DARK}, within_s=30)
-    other = accept(config, database, recipe.id, {"R1": LIGHT}, key="k2")
+    due, other = shop.accept({"R1": LIGHT, "R2": DARK}, within_s=30), shop.accept({"R1": LIGHT}, key="k2")
     for passed_s in (SILENT_S - 1, SILENT_S, 29):
         watch.at(passed_s)
         assert watch.faults() == (SILENT if passed_s >= SILENT_S else [])
-        assert state_of(database, due.id).verdict is None
+        assert not shop.is_decided(due)
     watch.at(32)
     for _ in range(2):
-        found = state_of(database, due.id)
+        found = shop.state(due)
         assert (found.verdict, found.late, found.calls) == (Verdict.REVIEW, True, 2)
-        with database.reading() as connection:
-            assert {call.reason for call in call_rows.of_board(connection, due.id)} == {CallReason.LATE}
-            decided = [
-                event.board_id for event in event_log.after(connection, 0) if event.kind is EventKind.BOARD_DECIDED
-            ]
-        assert decided.count(due.id) == 1
-        with deciding(config, database, quick_opener(tiny, QuickDevice())):
-            eventually(lambda: state_of(database, other.id).verdict is Verdict.OK)
+        assert {call.reason for call in shop.calls(due)} == {CallReason.LATE}
+        assert shop.kinds(due).count(EventKind.BOARD_DECIDED) == 1
+        shop.decide(other)
+        assert shop.verdict(other) is Verdict.OK
     watch.at(33)
     assert watch.faults() == []
 
 
-def test_a_worker_that_was_silent_decides_no_board_again_that_it_had_begun(config, database, tiny, monkeypatch):
-    recipe, device = activated(database, TINY), QuickDevice()
-    device.gate.clear()
-    board = accept(config, database, recipe.id, {"R1": LIGHT}, within_s=60)
-    with deciding(config, database, quick_opener(tiny, device)) as station:
-        eventually(device.reached.is_set)
+def test_a_worker_that_was_silent_decides_no_board_again_that_it_had_begun(shop, monkeypatch):
+    shop.device.gate.clear()
+    board = shop.accept({"R1": LIGHT}, within_s=60)
+    with shop.deciding() as station:
+        eventually(shop.device.reached.is_set)
         monkeypatch.setattr(states, "heartbeats", lambda connection: {})  # it goes on, and nobody hears it
-        watch = Watch(config, database)
-        watch.at(70)
-        assert state_of(database, board.id).verdict is Verdict.REVIEW
-        device.gate.set()
+        Watch(shop.config, shop.database).at(70)
+        assert shop.verdict(board) is Verdict.REVIEW
+        shop.device.gate.set()
         eventually(lambda: station.is_idle)
-    assert decisions_of(database, board.id) == 1
-    assert state_of(database, board.id).verdict is Verdict.REVIEW
+    assert shop.kinds(board).count(EventKind.BOARD_DECIDED) == 1
+    assert shop.verdict(board) is Verdict.REVIEW
 
 
 @pytest.mark.parametrize("age_s", [0, 5, 3600])
-def test_silence_counts_from_the_row_when_web_starts_again(config, database, watch, age_s):
-    recipe = activated(database, TINY)
-    due = accept(config, database, recipe.id, {"R1": LIGHT}, within_s=1)
-    later = Watch(config, database, age_s)
-    decided_s = next(at for at in range(1, 20) if later.at(at) or state_of(database, due.id).verdict is not None)
+def test_silence_counts_from_the_row_when_web_starts_again(shop, watch, age_s):
+    due, later = shop.accept({"R1": LIGHT}, within_s=1), Watch(shop.config, shop.database, age_s)
+    decided_s = next(at for at in range(1, 20) if later.at(at) or shop.is_decided(due))
     assert decided_s == max(3, SILENT_S - age_s), "a worker that lives gives a sign meanwhile"
     later.beat()
     later.at(later.passed_s + 2)
@@ -178,13 +167,12 @@ def test_a_fault_of_an_earlier_web_is_cleared_by_the_first_sign(config, database
     assert watch.faults() == []
 
 
-ONE = {"views": {"R1": {"refdes": "R1", "component": "C"}}}
-
-
 @pytest.fixture
-def hasty(config):
-    """A config by which all hangs after a second."""
-    return config.model_copy(update={"line": config.line.model_copy(update={"hangs_after_s": 1.0})})
+def hasty(shop):
+    """A shop in which all hangs after a second."""
+    line = shop.config.line.model_copy(update={"hangs_after_s": 1.0})
+    shop.config = shop.config.model_copy(update={"line": line})
+    return shop
 
 
 def hang_of(station):
@@ -193,55 +181,55 @@ def hang_of(station):
     return str(hang.value)
 
 
+@contextmanager
+def station_of(shop, answers, **options):
+    """Give a worker of a shop, step by step; it ends once what hangs answers."""
+    station = Station(shop.config, shop.database, **options)
+    try:
+        yield station
+    finally:
+        answers.set()
+        station.close()
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """Let pictures be read for ever, as from a mount whose server is gone, until this is set."""
+    answers, read, locate = threading.Event(), PictureFile.read, locating.locate
+    monkeypatch.setattr(PictureFile, "read", lambda self, limit: answers.wait() and read(self, limit))
+    monkeypatch.setattr(locating, "locate", lambda *given: answers.wait() and locate(*given))
+    return answers
+
+
 def hung(database):
     return [fault.about for fault in database.read(fault_log.open_faults) if fault.kind is FaultKind.EXPERT_HANGS]
 
 
 @pytest.mark.parametrize("is_whole", [False, True])
-def test_a_picture_that_is_read_for_ever_ends_the_line_and_the_next_line_goes_on(
-    hasty, database, tiny, monkeypatch, is_whole
-):
-    """As from a mount whose server is gone. Boards without a due time, and all boards after them, would wait."""
-    answers = threading.Event()
-    read, locate = PictureFile.read, locating.locate
-    monkeypatch.setattr(PictureFile, "read", lambda self, limit: answers.wait() and read(self, limit))
-    monkeypatch.setattr(locating, "locate", lambda *given: answers.wait() and locate(*given))
-    recipe = activated(database, TINY, **({"whole": WHOLE} if is_whole else {}))
-    picture, said = ({"top": png(BOARD)}, {"whole": "top"}) if is_whole else ({"R1": LIGHT}, ONE)
-    board = accept_request(hasty, database, recipe.id, picture, said)
-    station = Station(hasty, database, open_line=quick_opener(tiny, QuickDevice()))
-    try:
+def test_a_picture_that_is_read_for_ever_ends_the_line_and_the_next_line_goes_on(hasty, answers, is_whole):
+    """Boards without a due time, and all boards after them, would wait."""
+    if is_whole:
+        hasty.recipe = activated(hasty.database, TINY, whole=WHOLE)
+    board = hasty.accept({"top": png(BOARD)}, {"whole": "top"}) if is_whole else hasty.accept({"R1": LIGHT})
+    with station_of(hasty, answers, open_line=quick_opener(hasty.tiny, QuickDevice())) as station:
         assert "a picture has been read for" in hang_of(station)
-        assert hung(database) == [""]
-        assert state_of(database, board.id).attempts == 1
-    finally:
-        answers.set()
-        station.close()
-    with deciding(hasty, database, quick_opener(tiny, QuickDevice())):
-        eventually(lambda: state_of(database, board.id).verdict is not None)
-    assert state_of(database, board.id).verdict is (Verdict.NG if is_whole else Verdict.OK)
+        assert hung(hasty.database) == [""]
+        assert hasty.state(board).attempts == 1
+    hasty.decide(board)
+    assert hasty.verdict(board) is (Verdict.NG if is_whole else Verdict.OK)
 
 
-def test_boards_whose_time_ends_hide_no_picture_that_is_read_for_ever(hasty, database, tiny, monkeypatch):
+def test_boards_whose_time_ends_hide_no_picture_that_is_read_for_ever(hasty, answers):
     """Each is decided when it is due, and its picture waits for the thread behind the first."""
-    answers = threading.Event()
-    locate = locating.locate
-    monkeypatch.setattr(locating, "locate", lambda *given: answers.wait() and locate(*given))
-    recipe = activated(database, TINY, whole=WHOLE)
+    hasty.recipe = activated(hasty.database, TINY, whole=WHOLE)
     for number in range(8):
-        key = f"k{number}"
-        accept_request(
-            hasty, database, recipe.id, {"top": png(BOARD)}, {"whole": "top"}, key=key, within_s=0.3 * (number + 1)
-        )
-    station = Station(hasty, database, open_line=quick_opener(tiny, QuickDevice()))
-    try:
+        within_s = 0.3 * (number + 1)
+        hasty.accept({"top": png(BOARD)}, {"whole": "top"}, key=f"k{number}", within_s=within_s)
+    with station_of(hasty, answers, open_line=quick_opener(hasty.tiny, QuickDevice())) as station:
         assert "a picture has been read for" in hang_of(station)
-    finally:
-        answers.set()
-        station.close()
 
 
-def test_a_line_that_never_loads_its_first_experts_is_found(config, database, tiny, monkeypatch):
+def test_a_line_that_never_loads_its_first_experts_is_found(shop, monkeypatch):
     answers, waits = threading.Event(), threading.Event()
 
     def load():
@@ -249,22 +237,18 @@ def test_a_line_that_never_loads_its_first_experts_is_found(config, database, ti
         answers.wait()
 
     def opener(config, watch, adjust):
-        return quick_opener(tiny, QuickDevice(load=[load] * 20), watchers=[watch])
+        return quick_opener(shop.tiny, QuickDevice(load=[load] * 20), watchers=[watch])
 
     monkeypatch.setattr(station_module, "line_opener", opener)
-    activated(database, TINY)
+    assert shop.recipe.version == 1  # active from here on
     ahead_s = 0.0
-    station = Station(config, database, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s))
-    try:
+    with station_of(shop, answers, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s)) as station:
         eventually(lambda: bool(station.step()) or waits.is_set())
         ahead_s = 115.0
         station.step()
         ahead_s = 135.0
         assert "no load has ended for 1" in hang_of(station)
-        assert len(hung(database)) == 1
-    finally:
-        answers.set()
-        station.close()
+        assert len(hung(shop.database)) == 1
 
 
 def jam(shop, number, within_s=None):
