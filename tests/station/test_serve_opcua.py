@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 import pytest
@@ -24,19 +25,23 @@ AOI = Origin("aoi-1")
 WAITING = StationStatus(LineState.WAITING, Intake.OPEN, (), NOON)
 
 
+@contextmanager
+def connected(**settings):
+    with closing(OpcUaSettings(port=0, **settings).connection(AOI)) as sink:
+        sink.connect()
+        yield sink
+
+
 @pytest.fixture(scope="module")
 def sink():
-    sink = OpcUaSettings(port=0).connection(AOI)
-    sink.connect()
-    yield sink
-    sink.close()
+    with connected() as sink:
+        yield sink
 
 
 @pytest.mark.slow
 def test_a_start_puts_no_warning_into_the_log(capsys):
-    sink = OpcUaSettings(port=0).connection(AOI)
-    sink.connect()
-    sink.close()
+    with connected():
+        pass
     assert capsys.readouterr().err == ""
 
 
@@ -107,12 +112,9 @@ def test_a_client_changes_nothing_whatever_it_calls_itself(sink):
         client.set_password("x")
         async with client:
             state = await node(client, "VisionStateMachine", "CurrentState")
-            with pytest.raises(ua.UaError):
-                await state.write_value("Error")
-            with pytest.raises(ua.UaError):
-                await client.nodes.objects.add_folder(2, "mine")
-            with pytest.raises(ua.UaError):
-                await state.delete()
+            for change in (state.write_value("Error"), client.nodes.objects.add_folder(2, "mine"), state.delete()):
+                with pytest.raises(ua.UaError):
+                    await change
 
     asyncio.run(try_it())
 
@@ -129,25 +131,18 @@ _NODESET = f"""<UANodeSet xmlns="http://opcfoundation.org/UA/2011/03/UANodeSet.x
 def test_with_the_companions_nodeset_the_event_is_of_its_type(sqlite_database, tmp_path):
     nodeset = tmp_path / "vision.xml"
     nodeset.write_text(_NODESET)
-    sink = OpcUaSettings(port=0, nodeset=nodeset).connection(AOI)
-    sink.connect()
 
-    async def look():
+    async def look(sink):
         async with Client(sink.url) as client:
             assert await companion(client)
             assert (await hears_one(client, sink, decided_board(sqlite_database))).Verdict == "NG"
 
-    try:
-        asyncio.run(look())
-    finally:
-        sink.close()
+    with connected(nodeset=nodeset) as sink:
+        asyncio.run(look(sink))
 
 
 def test_with_certificates_only_those_who_are_listed_read_and_only_encrypted(tmp_path):
     own, friend, stranger = (certificate(tmp_path, name) for name in ("own", "friend", "stranger"))
-    sink = OpcUaSettings(port=0, certificate=own[0], private_key=own[1], clients=(friend[0],)).connection(AOI)
-    sink.connect()
-    sink.show(WAITING)
 
     async def read(pair):
         client = Client(sink.url)
@@ -156,14 +151,12 @@ def test_with_certificates_only_those_who_are_listed_read_and_only_encrypted(tmp
         async with client:
             return str(await (await node(client, "VisionStateMachine", "CurrentState")).read_value())
 
-    try:
+    with connected(certificate=own[0], private_key=own[1], clients=(friend[0],)) as sink:
+        sink.show(WAITING)
         assert asyncio.run(read(friend)) == "Ready"
-        with pytest.raises((ua.UaError, ConnectionError)):
-            asyncio.run(read(stranger))
-        with pytest.raises((ua.UaError, ConnectionError)):
-            asyncio.run(read(None))
-    finally:
-        sink.close()
+        for pair in (stranger, None):
+            with pytest.raises((ua.UaError, ConnectionError)):
+                asyncio.run(read(pair))
 
 
 @pytest.mark.slow
@@ -172,7 +165,5 @@ def test_a_key_with_a_passphrase_is_told(tmp_path):
     read = serialization.load_pem_private_key(key.read_bytes(), None)
     locked = serialization.BestAvailableEncryption(b"secret")
     key.write_bytes(read.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked))
-    sink = OpcUaSettings(port=0, certificate=own, private_key=key, clients=(own,)).connection(AOI)
-    with pytest.raises(SinkFailed, match="encrypted"):
-        sink.connect()
-    sink.close()
+    with pytest.raises(SinkFailed, match="encrypted"), connected(certificate=own, private_key=key, clients=(own,)):
+        pass

@@ -7,7 +7,7 @@ import socket
 import ssl
 import subprocess
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -63,26 +63,20 @@ def at_the_same_time(monkeypatch, work):
     return ended
 
 
-def view_of(database, key="k"):
-    (view,) = database.read(views.of_board, key)
-    return view
-
-
-def test_a_picture_is_not_replaced_while_its_board_is_accepted(gate, monkeypatch):
-    ended = at_the_same_time(monkeypatch, lambda: put(gate.feeder, "k", "R1", png(9)).status_code)
-    assert hand_in(gate.feeder, "k", {"R1": "A"}).status_code == 202
-    assert ended() == 409
-    assert gate.gate.pictures.path(view_of(gate.database).file).read_bytes() == png(0)
-
-
-def test_a_picture_is_not_removed_while_its_board_is_accepted(gate, monkeypatch):
+@pytest.mark.parametrize("other", ["replaced", "removed"])
+def test_a_picture_is_neither_replaced_nor_removed_while_its_board_is_accepted(gate, monkeypatch, other):
     later_us = now_us() + 2 * DAY_US
-    ended = at_the_same_time(
-        monkeypatch, lambda: sweep(gate.database, gate.gate.pictures, Retention(orphan_days=1), later_us)
-    )
+
+    def work():
+        if other == "replaced":
+            return put(gate.feeder, "k", "R1", png(9)).status_code
+        return sweep(gate.database, gate.gate.pictures, Retention(orphan_days=1), later_us)
+
+    ended = at_the_same_time(monkeypatch, work)
     assert hand_in(gate.feeder, "k", {"R1": "A"}).status_code == 202
-    assert ended() == 0
-    assert gate.gate.pictures.path(view_of(gate.database).file).exists()
+    assert ended() == (409 if other == "replaced" else 0)
+    (view,) = gate.database.read(views.of_board, "k")
+    assert gate.gate.pictures.path(view.file).read_bytes() == png(0)
 
 
 def test_a_picture_that_is_still_needed_keeps_no_other(tmp_path, sqlite_database, monkeypatch):
@@ -119,18 +113,14 @@ def test_two_people_who_answer_the_last_two_calls_at_a_time_verify_the_board(dat
         board = decided(connection, "k1", ng(), ng("R8"))
         defect, other_call = call_rows.of_board(connection, board.id)
 
-    def answer_defect():
-        database.write(verifications.record_verification, defect, NewVerification(Outcome.CONFIRMED, NOON, "ann"))
-
-    other = threading.Thread(target=answer_defect)
-    with database.writing() as connection:
-        verifications.record_verification(connection, other_call, NewVerification(Outcome.FALSE_CALL, NOON, "bob"))
-        other.start()
-        other.join(0.5)
-        assert other.is_alive(), "it has to wait for this transaction"
-    other.join()
-    found = database.read(row_types.get, Board, board.id)
-    assert found.state is BoardState.VERIFIED
+    with ThreadPoolExecutor(1) as pool:
+        with database.writing() as connection:
+            verifications.record_verification(connection, other_call, NewVerification(Outcome.FALSE_CALL, NOON, "bob"))
+            confirmed = NewVerification(Outcome.CONFIRMED, NOON, "ann")
+            other = pool.submit(database.write, verifications.record_verification, defect, confirmed)
+            assert not wait([other], 0.5).done, "it has to wait for this transaction"
+        other.result()
+    assert database.read(row_types.get, Board, board.id).state is BoardState.VERIFIED
 
 
 def test_locks_of_events_come_before_that_of_the_audit(served, monkeypatch):
@@ -162,10 +152,8 @@ def test_a_picture_that_may_get_its_row_is_no_stray(served):
 
 
 def test_no_picture_is_kept_before_the_name_of_its_folder_is_on_the_disk(tmp_path, monkeypatch):
-    pictures, written, go_on = Pictures(tmp_path / "pictures"), threading.Event(), threading.Event()
+    pictures, written, go_on, saved = Pictures(tmp_path / "pictures"), threading.Event(), threading.Event(), []
     pictures.prepare()
-    saved = []
-    kept = []
 
     def save_names(folder):
         if folder == pictures.folder:
@@ -176,22 +164,33 @@ def test_no_picture_is_kept_before_the_name_of_its_folder_is_on_the_disk(tmp_pat
     def keep():
         receiving = pictures.receive()
         receiving.write(png())
-        kept.append(receiving.keep())
+        return receiving.keep()
 
     monkeypatch.setattr(system, "save_names", save_names)
     names = iter(("ab1", "ab2"))
     monkeypatch.setattr("secrets.token_hex", lambda size: next(names))
-    both = [threading.Thread(target=keep) for _ in range(2)]
-    both[0].start()
-    assert written.wait(60)
-    both[1].start()
-    both[1].join(0.2)
-    assert kept == []
-    go_on.set()
-    for one in both:
-        one.join(60)
-    assert sorted(kept) == ["ab/ab1", "ab/ab2"]
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(keep)
+        assert written.wait(60)
+        both = [first, pool.submit(keep)]
+        ended_early = wait(both, 0.2).done
+        go_on.set()
+    assert not ended_early
+    assert sorted(one.result() for one in both) == ["ab/ab1", "ab/ab2"]
     assert saved == [pictures.folder, *[pictures.folder / "ab"] * 2]
+
+
+def until_tried(work, tries, times):
+    """Run work of a gate that goes on for ever until it was tried so often."""
+
+    async def run():
+        running = asyncio.create_task(work)
+        while len(tries) < times:
+            assert not running.done()
+            await asyncio.sleep(0.01)
+        running.cancel()
+
+    asyncio.run(run())
 
 
 def test_a_bug_in_a_sign_of_life_ends_none_of_those_after_it(served, monkeypatch):
@@ -201,16 +200,9 @@ def test_a_bug_in_a_sign_of_life_ends_none_of_those_after_it(served, monkeypatch
         tries.append(gate)
         raise ValueError("a bug")
 
-    async def beat():
-        beating = asyncio.create_task(server._beat(served.gate))
-        while len(tries) < 2:
-            assert not beating.done()
-            await asyncio.sleep(0.01)
-        beating.cancel()
-
     monkeypatch.setattr(server, "BEAT_S", 0.01)
     monkeypatch.setattr(server, "give_sign", fail)
-    asyncio.run(beat())
+    until_tried(server._beat(served.gate), tries, 2)
 
 
 @pytest.mark.parametrize(
@@ -230,16 +222,9 @@ def test_pictures_that_cannot_be_removed_are_told_until_they_can(served, monkeyp
             raise error
         return len(tries) - 2
 
-    async def tidy():
-        tidying = asyncio.create_task(server._tidy(served.gate))
-        while len(tries) < 4:
-            assert not tidying.done()
-            await asyncio.sleep(0.01)
-        tidying.cancel()
-
     monkeypatch.setattr(server, "TIDY_S", 0.01)
     monkeypatch.setattr(server, "sweep", removes)
-    asyncio.run(tidy())
+    until_tried(server._tidy(served.gate), tries, 4)
     assert tries[:4] == [[], told, told, []]
 
 
@@ -289,16 +274,8 @@ def test_a_slow_disk_is_no_slow_client(served, monkeypatch):
     assert answer.headers["content-type"].startswith("application/")
 
 
-def test_connections_that_are_too_many_are_refused(served, monkeypatch):
-    """Each has a descriptor, and a gate without descriptors answers nobody."""
-    monkeypatch.setattr(served.server.config, "limit_concurrency", 2)
-    with connected(served), connected(served) as second:
-        second.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        assert received(second).startswith(b"HTTP/1.1 503 ")
-    eventually(lambda: served.nobody.get("/health/live").status_code == 200)
-
-
 def test_neither_one_key_nor_all_take_every_connection_for_events(served):
+    assert served.server.config.limit_concurrency == 2 * served.gate.places.most  # uvicorn refuses the others
     served.gate.places.most = 4  # two of them for a key
     assert hand_in(served.feeder, "k", {"R1": "A"}).status_code == 202
     with ExitStack() as streams:
@@ -317,15 +294,6 @@ def test_neither_one_key_nor_all_take_every_connection_for_events(served):
 def test_a_gate_has_as_many_connections_as_it_has_descriptors_for(soft, most, monkeypatch):
     monkeypatch.setattr(server.system, "raise_descriptor_limit", lambda wanted: soft)
     assert server.most_connections() == most
-
-
-def connected(served):
-    host, port = served.address.removeprefix("http://").split(":")
-    return socket.create_connection((host, int(port)), timeout=20)
-
-
-def received(client):
-    return b"".join(iter(lambda: client.recv(65536), b""))
 
 
 class Counted:
