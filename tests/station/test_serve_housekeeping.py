@@ -70,6 +70,7 @@ def test_init_makes_a_service_with_the_calibration_of_its_board_and_keys_for_its
     made = service_config.load(folder / "serve.yaml")
     assert (made.line.store, made.line.options("b").memory) == (store, 100_000_000)
     assert (folder / "keys.json").stat().st_mode & 0o777 == 0o600
+    assert (folder / "data" / "serve.db").stat().st_mode & 0o777 == 0o600  # it holds the hashes of PINs
     database = open_database(made.database_url)
     with database.reading() as connection:
         assert the(recipe_versions.active(connection, "tiny")).content["calibration"] == text

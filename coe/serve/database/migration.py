@@ -44,7 +44,7 @@ def migrate(database: Database) -> bool:
         return False
     if database.file is not None:
         with suppress(OSError):  # opening it says why it cannot be made
-            database.file.touch()
+            database.file.touch(mode=0o600)  # PINs can be found from their hashes
     with translated(database.url), database.engine.connect() as connection:
         writer = connection.execution_options(**{WRITES: True})
         with writer.begin():
