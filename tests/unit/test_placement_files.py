@@ -524,6 +524,8 @@ def test_designators_that_occur_twice_are_named():
     raw = b"Ref,X(mm),Y(mm),Rot,Side\nR1,1,0,0,top\nR2,2,0,0,top\nR1,3,0,0,top\n"
     notes = parse_file(Path("a.csv"), raw).notes
     assert [("R1" in note, "R2" in note) for note in notes] == [(True, False)]
+    nameless = b"Ref,X(mm),Y(mm),Rot,Side\n,1,0,0,top\n,2,0,0,top\nR1,3,0,0,top\n"
+    assert parse_file(Path("a.csv"), nameless).notes == ()
 
 
 def test_a_word_in_any_column_between_spaces_leaves_a_part_out_or_is_asked_about():

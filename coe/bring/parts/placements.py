@@ -138,7 +138,7 @@ class _PlacementReader:
         columns = self._sides.columns(header, [row.all_cells for row in parts])
         names = {name: header.names[index] for name, index in columns.items()}
         few = list_few((f"line {number}: '{text}'" for number, text in notes.items()), _MOST_TOLD, "; ")
-        twice = [name for name, count in Counter(row.cells["refdes"] for row in parts).items() if count > 1]
+        twice = [name for name, count in Counter(row.cells["refdes"] for row in parts).items() if name and count > 1]
         return PlacementFile(
             tuple(self._placement(row, header, units) for row in parts),
             units,
