@@ -133,7 +133,7 @@ def get_faults(visit: Visit, connection: Connection) -> Mapping[str, Any]:
 
 @router.write("POST", "/api/v1/faults/{id:int}/clear", VERIFY, status=204)
 def clear(visit: Visit, connection: Connection) -> None:
-    """Clear a fault or acknowledge an alarm. Operators clear only alarms that hold no line."""
+    """Acknowledge an alarm; only engineers clear faults and alarms with `hold`."""
     now_us = visit.gate.now_us()
     fault = row_types.get(connection, Fault, visit.id)
     if fault is not None and fault.kind is not FaultKind.STOP_RULE:
