@@ -3,22 +3,20 @@
 import csv
 import io
 import math
-from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from serve_rows import NOON, accepted, decide, decision, late, ng
+from serve_rows import accepted, decide, decision, late, ng
 from serving import activated, hand_in, problem, say
 from tiny_line import TINY
 
 from coe.helpers.rates import Rate
 from coe.results.csv_table import restored
 from coe.serve import statistics
-from coe.serve.clock import HOUR_US, now_us
+from coe.serve.clock import now_us
 from coe.serve.database import board_rows, call_rows, recipe_versions, repairs, row_types, verifications
-from coe.serve.database.call_rows import of_board
-from coe.serve.database.hourly import BoardCount, CallCount, Window
+from coe.serve.database.hourly import BoardCount, CallCount
 from coe.serve.database.tables import Board, NewEscape, NewVerification
 from coe.serve.enums import Outcome
 from coe.serve.gate import report_routes
@@ -66,19 +64,19 @@ def test_bounds_of_many_trials_are_those_of_the_normal_approximation():
     assert rate.share - rate.lower() == pytest.approx(away, rel=0.02)
 
 
-def test_without_reports_there_is_no_escape_rate_and_never_a_zero():
-    answered = [calls(5, CONFIRMED)]
-    assert statistics.escape_rate(answered, 0).value is None
-    assert statistics.escape_rate(answered, 0).missing == "no escapes reported"
+def test_what_nobody_has_reported_or_answered_is_no_zero():
+    answered, waiting = [calls(5, CONFIRMED)], [calls(3)]
+    for found, missing in (
+        (statistics.escape_rate(answered, 0), "no escapes reported"),
+        (statistics.false_calls(waiting, 100), "no calls answered"),
+        (statistics.defects(waiting, 100), "no calls answered"),
+    ):
+        assert (found.value, found.missing) == (None, missing)
     assert statistics.escape_rate(answered, 1).value == pytest.approx(100 / 6)
-
-
-def test_calls_that_nobody_has_answered_are_no_zero():
-    waiting = [calls(3)]
-    for found in (statistics.false_calls(waiting, 100), statistics.defects(waiting, 100)):
-        assert (found.value, found.missing) == (None, "no calls answered")
     assert statistics.false_calls([], 100).value == 0
     assert statistics.false_calls([calls(1), calls(9, CONFIRMED)], 100).value == 0
+    found = statistics.false_calls([calls(5, FALSE)], 4)  # more calls than opportunities
+    assert (found.value, found.lower, found.upper) == (1.25e6, None, None)
 
 
 def test_a_shift_whose_calls_are_open_is_no_good_shift():
@@ -111,11 +109,6 @@ def test_bounds_hold_whatever_the_open_calls_will_be(outcomes, data):
             assert then.value <= now.upper + 1e-9
 
 
-def test_more_calls_than_opportunities_have_no_bounds():
-    found = statistics.false_calls([calls(5, FALSE)], 4)
-    assert (found.value, found.lower, found.upper) == (1.25e6, None, None)
-
-
 def test_a_pareto_by_hand():
     rows = [calls(6, FALSE), calls(2, CONFIRMED), calls(1, None, component="U1"), calls(1, ACCEPTED, component="C1")]
     first, *others = pareto(rows, By.COMPONENT)
@@ -137,13 +130,10 @@ def test_laneys_chart_by_hand():
     assert not any(point.signals for point in chart.points)
 
 
-def test_an_hour_of_many_calls_signals():
+def test_an_hour_of_many_calls_signals_and_rates_that_never_vary_are_in_control():
     amounts = [10, 12, 9, 11, 10, 8, 12, 10, 11, 9, 10, 12, 60, 11]
     chart = statistics.u_chart([Subgroup(hour, amount, 1000) for hour, amount in enumerate(amounts)])
     assert [point.at_us for point in chart.points if point.signals] == [12]
-
-
-def test_rates_that_never_vary_are_in_control():
     chart = statistics.u_chart([Subgroup(hour, 7 * hour, 90 * hour) for hour in range(1, 20)])
     assert not any(point.signals for point in chart.points)
 
@@ -179,16 +169,6 @@ def test_a_chart_has_a_point_for_each_hour_with_boards_and_its_mean_is_inside(ro
     used = [one for one in samples if one.size]
     assert [point.at_us for point in chart.points] == ([one.at_us for one in used] if len(used) >= 8 else [])
     assert all(point.lower <= chart.mean + 1e-12 and chart.mean <= point.upper + 1e-12 for point in chart.points)
-
-
-def answer(database, board_id, *outcomes, label=""):
-    with database.writing() as connection:
-        for call, outcome in zip(of_board(connection, board_id), outcomes, strict=False):
-            word = NewVerification(outcome, NOON + 5, "ann", label)
-            verifications.record_verification(connection, call, word)
-
-
-WHOLE = Window(NOON - HOUR_US, NOON + HOUR_US)
 
 
 def with_history(served):
@@ -246,6 +226,8 @@ def test_a_query_that_cannot_be_answered_is_refused(served):
         problem(served.operator.get(f"/api/v1/stats/pareto?{query}"), 400, "bad-request")
         assert served.operator.get(f"/statistics?{query}").status_code == 400
     problem(served.engineer.post("/api/v1/exports", json={"recipe": "tinny"}), 400, "bad-request")
+    for query in ("status=answered&after=1", "status=answered&component=A", "before=1", "limit=1.5"):
+        assert served.operator.get(f"/api/v1/calls?{query}").status_code == 400, query
 
 
 def test_a_time_with_an_offset_is_that_time(served):
@@ -254,17 +236,11 @@ def test_a_time_with_an_offset_is_that_time(served):
         assert answer.json()["until"].startswith(f"2026-03-01{utc}")
 
 
-def test_what_a_list_of_calls_would_ignore_is_refused(served):
-    for query in ("status=answered&after=1", "status=answered&component=A", "before=1", "limit=1.5"):
-        assert served.operator.get(f"/api/v1/calls?{query}").status_code == 400, query
-
-
 NAMES = ("=HYPERLINK(1)", "Ü-7", 'a"b,c', "R$1$")
 
 
 def table(answer):
-    text = answer.content.decode("utf-8-sig")
-    return list(csv.DictReader(io.StringIO(text)))
+    return list(csv.DictReader(io.StringIO(answer.content.decode("utf-8-sig"))))
 
 
 @pytest.fixture
@@ -281,15 +257,14 @@ def worked(served):
             found = row_types.get(connection, Board, board.id)
             board_rows.decide(connection, decision(found, ng(name), late("R9"), at_us=now_us()))
         call = call_rows.of_component(connection, 1, NAMES[0])
-        word = NewVerification(Outcome.CONFIRMED, now_us(), "op", "=said", "note\nof two lines")
+        word = NewVerification(CONFIRMED, now_us(), "op", "=said", "note\nof two lines")
         verifications.record_verification(connection, call, word)
     return served
 
 
 def test_calls_are_a_table_with_the_newest_answers(worked, monkeypatch):
     monkeypatch.setattr(report_routes, "TOGETHER", 3)
-    local = worked.gate.config.model_copy(update={"zone": "Asia/Tokyo"})
-    worked.gate.config = local
+    worked.gate.config = worked.gate.config.model_copy(update={"zone": "Asia/Tokyo"})
     answer = worked.engineer.get("/api/v1/reports/calls.csv")
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
     rows = table(answer)
@@ -298,7 +273,6 @@ def test_calls_are_a_table_with_the_newest_answers(worked, monkeypatch):
     assert not any(cell.startswith(("=", "+", "@")) for row in rows for cell in row.values())
     assert (rows[0]["outcome"], rows[0]["by"], restored(rows[0]["said_label"])) == ("confirmed", "op", "=said")
     assert rows[0]["decided"].endswith("+09:00")
-    assert ZoneInfo("Asia/Tokyo").key == worked.gate.config.local.zone
     assert worked.operator.get("/api/v1/reports/calls.csv").status_code == 403
     assert table(worked.engineer.get("/api/v1/reports/calls.csv?recipe=tiny")) == []
 

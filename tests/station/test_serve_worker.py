@@ -40,12 +40,10 @@ def test_a_board_gets_its_verdict_and_its_calls(shop):
     (call,) = shop.calls(board)
     assert (call.refdes, call.expert, call.label, call.reason) == ("R2", "body-c", "bad", CallReason.EXPERT)
     assert shop.state(fine).state is BoardState.VERIFIED
-    with shop.database.reading() as connection:
-        good = board_rows.unpack(board_rows.findings_of(connection, board.id))
-        assert [one.refdes for one in good] == ["R1", "R3"]
-        assert states.line(connection) is LineState.DOWN
-    way = [EventKind.BOARD_ACCEPTED, EventKind.BOARD_STARTED, EventKind.BOARD_DECIDED]
-    assert shop.kinds(board) == way
+    good = board_rows.unpack(shop.database.read(board_rows.findings_of, board.id))
+    assert [one.refdes for one in good] == ["R1", "R3"]
+    assert shop.database.read(states.line) is LineState.DOWN
+    assert shop.kinds(board) == [EventKind.BOARD_ACCEPTED, EventKind.BOARD_STARTED, EventKind.BOARD_DECIDED]
 
 
 def test_what_an_expert_is_blind_to_makes_no_board_ok(shop, own_tiny):
@@ -82,8 +80,7 @@ def test_what_is_found_after_the_due_time_is_late_also_if_the_decision_could_not
     shop.device.gate.clear()
     ahead_s = 0.0
     board = shop.accept({"R1": LIGHT, "R2": DARK}, within_s=500)
-    clocks = Clocks(now_s=lambda: time.monotonic() + ahead_s)
-    with shop.deciding(clocks) as station:
+    with shop.deciding(Clocks(now_s=lambda: time.monotonic() + ahead_s)) as station:
         eventually(shop.device.reached.is_set)
         with other.writing() as connection:
             connection.exec_driver_sql("UPDATE board SET reason = reason")
@@ -145,9 +142,8 @@ def test_an_expert_that_does_not_return_ends_the_line_and_the_next_line_goes_on(
     assert not shop.is_decided(waits)
     shop.device.gate.set()
     station.close()
-    with deciding(shop.config, shop.database, quick_opener(shop.tiny, QuickDevice())):
-        eventually(lambda: shop.is_decided(waits))
-    assert shop.state(waits).verdict is Verdict.OK
+    shop.decide(waits)
+    assert shop.verdict(waits) is Verdict.OK
     assert (shop.state(late).verdict, shop.state(late).attempts) == (Verdict.REVIEW, 1)
 
 
@@ -188,10 +184,8 @@ def test_a_page_that_is_read_while_the_state_changes_shows_the_recipe(shop):
     shop.database.write(states.beat, Process.WORKER, pid=1, now_us=now_us(), facts={"recipes": ["of another process"]})
     assert shop.recipe.version == 1  # active from here on
     ahead_s = 0.0
-    opener = quick_opener(shop.tiny, shop.device)
-    station = Station(
-        shop.config, shop.database, open_line=opener, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s)
-    )
+    opener, clocks = quick_opener(shop.tiny, shop.device), Clocks(now_s=lambda: time.monotonic() + ahead_s)
+    station = Station(shop.config, shop.database, open_line=opener, clocks=clocks)
     station.step()
     assert "recipes" not in told()
     while told().get("recipes") != ["tiny 1"]:
@@ -333,16 +327,14 @@ def test_a_board_that_ends_the_line_again_and_again_is_review(shop):
 
 
 def test_an_inspector_that_fails_is_opened_again_and_its_boards_are_inspected(shop):
-    opened = []
+    opened, lines = [], []
 
     def open_line(boards):
         opened.append(QuickDevice())
         opened[-1].gate.clear()
-        line = quick_opener(shop.tiny, opened[-1], inbox=1)(boards)
-        lines.append(line)
-        return line
+        lines.append(quick_opener(shop.tiny, opened[-1], inbox=1)(boards))
+        return lines[-1]
 
-    lines = []
     board = shop.accept({"R1": LIGHT, "R2": DARK})
     with deciding(shop.config, shop.database, open_line):
         eventually(lambda: bool(opened) and opened[0].reached.is_set())
@@ -363,14 +355,10 @@ def test_a_draining_line_finishes_begun_boards_and_leaves_the_others(shop):
         shop.database.write(states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=now_us())
         waits = shop.accept({"R1": LIGHT}, key="k2")
         shop.device.gate.set()
-        eventually(lambda: shop.is_decided(begun) and line_state(shop.database) is LineState.DRAINED)
+        eventually(lambda: shop.is_decided(begun) and shop.database.read(states.line) is LineState.DRAINED)
         assert shop.state(waits).state is BoardState.ACCEPTED
         shop.database.write(states.change, Subject.INTAKE, Intake.OPEN, by="ann", now_us=now_us())
         eventually(lambda: shop.is_decided(waits))
-
-
-def line_state(database):
-    return database.read(states.line)
 
 
 def test_a_clock_that_jumps_is_told_and_moves_no_due_time(shop):
