@@ -11,7 +11,6 @@ from serve_rows import accepted, decide, decision, late, ng
 from serving import activated, hand_in, problem, say
 from tiny_line import TINY
 
-from coe.helpers.rates import Rate
 from coe.results.csv_table import restored
 from coe.serve import statistics
 from coe.serve.clock import now_us
@@ -54,14 +53,6 @@ def test_bounds_of_a_table():
     half = figure("x", "X", Unit.PERCENT, "", 5, 10, "")
     assert (none.lower, none.upper) == (pytest.approx(0), pytest.approx(30.850, abs=1e-3))
     assert (half.lower, half.upper) == (pytest.approx(18.709, abs=1e-3), pytest.approx(81.291, abs=1e-3))
-
-
-def test_bounds_of_many_trials_are_those_of_the_normal_approximation():
-    events, trials = 40_000, 50_000_000
-    rate = Rate(events, trials)
-    away = 1.644854 * math.sqrt(events) / trials
-    assert rate.upper() - rate.share == pytest.approx(away, rel=0.02)
-    assert rate.share - rate.lower() == pytest.approx(away, rel=0.02)
 
 
 def test_what_nobody_has_reported_or_answered_is_no_zero():

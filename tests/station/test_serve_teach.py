@@ -136,21 +136,17 @@ def draft(served):
     return draft
 
 
-def test_only_who_may_change_recipes_teaches(served, draft):
+def test_only_who_may_change_recipes_teaches_and_a_session_needs_its_token(served, draft):
     for client, refused, page in ((served.feeder, 403, 403), (served.operator, 403, 403), (served.nobody, 401, 303)):
         for operation in teach_routes.router.operations:
             path = re.sub(r"{draft}", "line7", operation.path)
             assert client.request(operation.method, re.sub(r"{[^}]*}", "x", path)).status_code == refused, path
         for path in ("/teach", "/teach/line7", "/teach/line7/place"):
             assert client.get(path).status_code == page
-
-
-def test_a_session_needs_its_token(served, draft):
-    with closing(signed_in(served, Role.ENGINEER)) as person:
-        assert person.post("/teach/line7/undo").status_code == 403
-        assert ">Teach <" in person.get("/recipes").text
-    with closing(signed_in(served, Role.OPERATOR)) as person:
-        assert "/teach" not in person.get("/recipes").text
+    with closing(signed_in(served, Role.ENGINEER)) as engineer, closing(signed_in(served, Role.OPERATOR)) as operator:
+        assert engineer.post("/teach/line7/undo").status_code == 403
+        assert ">Teach <" in engineer.get("/recipes").text
+        assert "/teach" not in operator.get("/recipes").text
 
 
 def test_a_board_is_begun_once_by_a_name_that_it_can_have(served):
@@ -332,9 +328,8 @@ def test_points_that_a_person_shows_tell_the_map(served, draft):
         ({"F1": [10, 300], "F2": [10, 301]}, "pixels"),
         ({"F1": [10, 10], "F2": [350, 10], "F3": [10, 270]}, "mirrored"),
     ):
-        assert (
-            word in problem(served.engineer.post("/teach/line7/map", json={"points": wrong}), 422, "invalid")["detail"]
-        )
+        refused = problem(served.engineer.post("/teach/line7/map", json={"points": wrong}), 422, "invalid")
+        assert word in refused["detail"]
 
 
 def test_what_a_person_showed_counts_for_the_picture_whatever_is_found_in_it(served, draft):
@@ -389,12 +384,9 @@ def test_four_holes_of_a_photograph_are_clicked_and_its_parts_are_learned_decide
     done("place", {"points": holes, "picture": "SN1.jpg"})
     assert served.engineer.get("/teach/line7/map/SN1.jpg").json()["registered"]
     assert served.engineer.post("/teach/line7/fits").status_code == 204
-    sizes = {row.component: row for row in rows_of(draft) if not row.is_left_out}
-    rows = [
-        {"package": row.package, "value": row.value, "component": name, "size": row.size_mm}
-        for name, row in sizes.items()
-    ]
-    done("packages", {"rows": rows})
+    of_component = {row.component: row for row in rows_of(draft) if not row.is_left_out}
+    rows = [(row.package, row.value, name, row.size_mm) for name, row in of_component.items()]
+    done("packages", {"rows": [dict(zip(NAMED[0], row, strict=True)) for row in rows]})
     cut = [path.relative_to(draft.photos).as_posix() for path in draft.photos.rglob("*-SN1.png")]
     assert len(cut) >= 14
     assert served.engineer.post("/teach/line7/marks", json={"marks": dict.fromkeys(cut, "good")}).is_success
@@ -532,10 +524,6 @@ def test_a_component_that_an_expert_has_learned_needs_no_reference_under_another
     assert (component.root.expert, component.references) == ("C1u", ())
 
 
-def photos_of(draft):
-    return {path.relative_to(draft.photos).as_posix() for path in draft.photos.rglob("*.png")}
-
-
 def test_photographs_go_where_their_parts_go(served, draft):
     with_photos(draft)
     before = photos_of(draft)
@@ -563,6 +551,10 @@ def test_no_photograph_takes_the_place_of_another(served, draft):
 
 CUT_OUT = ("R10k/P1-SN1.png", "R10k/P3-SN1.png", "C1u/P2-SN1.png", "SW_B3U/missing/P4-SN1.png")
 GOOD = ("R10k/good/P1-SN1.png", "R10k/good/P3-SN1.png", "C1u/good/P2-SN1.png", "SW_B3U/good/P4-SN1.png")
+
+
+def photos_of(draft):
+    return {path.relative_to(draft.photos).as_posix() for path in draft.photos.rglob("*.png")}
 
 
 def with_photos(draft, names=CUT_OUT):
@@ -642,7 +634,7 @@ def test_a_state_that_somebody_broke_is_a_sentence(served, draft):
         assert served.engineer.get("/teach").status_code == 200
 
 
-OPERATIONS = teach_routes.router.operations
+POINT = {"threshold": 0.5, "escapes": None, "false_calls": {"events": 0, "trials": 3, "at_most": 0.63}}
 SCORED = {
     "confidence": 0.95,
     "experts": [
@@ -650,9 +642,9 @@ SCORED = {
             "expert": "first-look",
             "called_above": True,
             "threshold": 0.5,
-            "now": {"threshold": 0.5, "escapes": None, "false_calls": {"events": 0, "trials": 3, "at_most": 0.63}},
+            "now": POINT,
             "knows_all": {"false_calls": True, "escapes": False},
-            "points": [{"threshold": 0.5, "escapes": None, "false_calls": {"events": 0, "trials": 3, "at_most": 0.63}}],
+            "points": [POINT],
             "pictures": [{"photo": "R10k/good/P1-SN1.png", "good": True, "score": 0.01, "learned": True}],
         }
     ],
@@ -690,11 +682,10 @@ def test_all_pictures_are_learned_from_unless_some_are_kept_back(served, draft, 
 
 
 def test_scores_of_the_experts_before_do_not_stay_when_learning_ends_halfway(served, learned, asked):
-    draft = learned
     assert served.engineer.post("/teach/line7/learn", json={}).is_success  # no command runs, as after a kill
-    assert not any(one.can for one in states(draft) if one.step in (TeachStep.THRESHOLD, TeachStep.ACTIVATE))
+    assert not any(one.can for one in states(learned) if one.step in (TeachStep.THRESHOLD, TeachStep.ACTIVATE))
     served.engineer.post("/teach/line7/undo")
-    assert all(one.can for one in states(draft) if one.step in (TeachStep.THRESHOLD, TeachStep.ACTIVATE))
+    assert all(one.can for one in states(learned) if one.step in (TeachStep.THRESHOLD, TeachStep.ACTIVATE))
 
 
 def test_lines_of_chosen_experts_go_into_the_board_file(served, draft):
@@ -730,25 +721,31 @@ def test_the_recipe_is_what_the_files_say(served, draft, asked):
     assert served.engineer.post("/teach/line7/threshold", json={"expert": "first-look", "threshold": 0.3}).is_success
     assert asked.commands[-1][-2:] == ("first-look", "0.3")
     assert served.engineer.post("/teach/line7/threshold", json={"expert": "x", "threshold": 0.3}).status_code == 422
+    assert served.engineer.delete("/teach/line7/files/bom/bom.csv").status_code == 204
+    assert current(draft) is TeachStep.READING, "without the BOM the placement file says something else"
 
 
-@pytest.mark.parametrize("encoding", ["windows-1252", "utf-16"])
-def test_xml_in_the_encoding_that_it_declares_is_read_as_it_is_written(served, draft, encoding):
-    part = '<placement id="P1" side="Top" part-id="R-1µ"><location units="Millimeters" x="1" y="2" rotation="0"/>'
-    board = f'<?xml version="1.0" encoding="{encoding}"?><openpnp-board>{part}</placement></openpnp-board>'
-    assert send(served.engineer, "placements", board.encode(encoding), "board.xml").status_code == 201
-    assert "1µ" in str(draft.read().places[0])
+BOARD_XML = """\
+<?xml version="1.0" encoding="{}"?><openpnp-board>
+<placement id="P1" side="Top" part-id="R-1µ"><location units="Millimeters" x="1" y="2" rotation="0"/></placement>
+</openpnp-board>"""
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "gb18030", "cp1252"])
-def test_files_in_any_usual_encoding_are_read(served, draft, encoding):
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "gb18030", "windows-1252"])
+def test_files_in_any_usual_encoding_are_read_and_xml_in_that_which_it_declares(served, draft, encoding):
     value = "贴片" if encoding == "gb18030" else "1µ"
     rows = (ROWS + MARKS).replace("reset", value)
     assert send(served.engineer, "placements", rows.encode(encoding), "pnp.csv").status_code == 201
     assert draft.read().places[3].value == value
+    if encoding in ("utf-16", "windows-1252"):
+        board = BOARD_XML.format(encoding).encode(encoding)
+        assert send(served.engineer, "placements", board, "board.xml").status_code == 201
+        assert "1µ" in str(draft.read().places[0])
 
 
-def test_each_step_is_a_page_once_those_before_it_are_done(served, draft):
+@pytest.fixture
+def learned(served, draft):
+    """A draft that can be activated: each of its parts has a good picture, and each picture a score."""
     assert "comes later" in served.engineer.get("/teach/line7/threshold").text
     rows_sent(served)
     with_photos(draft, GOOD)
@@ -756,6 +753,11 @@ def test_each_step_is_a_page_once_those_before_it_are_done(served, draft):
     assert current(draft) is TeachStep.THRESHOLD
     assert served.engineer.post("/teach/line7/bounded").status_code == 204
     assert current(draft) is TeachStep.ACTIVATE
+    return draft
+
+
+@pytest.mark.usefixtures("learned")
+def test_each_step_is_a_page_once_those_before_it_are_done(served):
     for step in TeachStep:
         page = served.engineer.get(f"/teach/line7/{step}").text
         assert "comes later" not in page
@@ -774,37 +776,17 @@ def test_files_that_were_replaced_twice_come_back_and_a_step_that_a_kill_ended_h
     assert served.engineer.post("/teach/line7/undo").json() == {"undone": "Thresholds confirmed"}
 
 
-def test_a_bom_that_is_removed_changes_what_the_placement_file_says(served, draft):
-    send(served.engineer, "bom", b"Reference,Value,Footprint,DNP\nP4,reset,SW_B3U,x\n", "bom.csv")
-    draft.say(draft.state.model_copy(update={"read": True}))
-    assert served.engineer.delete("/teach/line7/files/bom/bom.csv").status_code == 204
-    assert current(draft) is TeachStep.READING
-
-
-@pytest.fixture
-def learned(served, draft):
-    """A draft that can be activated: each of its parts has a good picture, and each picture a score."""
-    rows_sent(served)
-    with_photos(draft, GOOD)
-    (draft.folder / "scores.json").write_text(json.dumps(SCORED))
-    draft.say(draft.state.model_copy(update={"bounded": True}))
-    assert current(draft) is TeachStep.ACTIVATE
-    return draft
-
-
 def test_a_component_without_pictures_is_not_learned_nor_activated(served, learned):
-    draft = learned
-    (draft.photos / "SW_B3U" / "good" / "P4-SN1.png").unlink()
+    (learned.photos / "SW_B3U" / "good" / "P4-SN1.png").unlink()
     assert "SW_B3U" in problem(served.engineer.post("/teach/line7/learn", json={}), 422, "invalid")["detail"]
-    assert current(draft) is TeachStep.PICTURES
+    assert current(learned) is TeachStep.PICTURES
     assert "Not cut yet: SW_B3U" in served.engineer.get("/teach/line7/pictures").text
     assert "comes later" in served.engineer.get("/teach/line7/activate").text
 
 
 def test_what_was_learned_of_other_parts_or_pictures_is_learned_again(served, learned):
-    draft = learned
     assert rows_sent(served).status_code == 202
-    assert current(draft) is TeachStep.ACTIVATE, "nothing was said otherwise"
+    assert current(learned) is TeachStep.ACTIVATE, "nothing was said otherwise"
     changes = (
         ("packages", {"rows": [{**NAMED[1], "component": "R10k"}]}),
         ("packages", {"rows": [{**NAMED[1], "size": [2.5, 2]}]}),
@@ -812,6 +794,6 @@ def test_what_was_learned_of_other_parts_or_pictures_is_learned_again(served, le
     )
     for path, said in changes:
         assert served.engineer.post(f"/teach/line7/{path}", json=said).is_success
-        assert current(draft) in (TeachStep.LEARN, TeachStep.PICTURES), said
-        while current(draft) is not TeachStep.ACTIVATE:
+        assert current(learned) in (TeachStep.LEARN, TeachStep.PICTURES), said
+        while current(learned) is not TeachStep.ACTIVATE:
             assert served.engineer.post("/teach/line7/undo").is_success

@@ -108,11 +108,8 @@ def test_of_a_recipe_that_is_there_the_map_changes_alone(tmp_path):
     draft.say(before.model_copy(update={"rules": {"board": "mine", "components": {}}}))
     fiducials = "fiducials:\n  diameter: 1\n  at: {F1: [1, 2], F2: [9, 9]}\n"
     measured = "um_per_pixel: 40\ncamera: {turn: 90}\n"
-    made_beside(
-        draft,
-        "recipe: r\nside: top\noutline: {x: [0, 21], y: [0, 17]}\n"
-        f"{measured}{fiducials}components:\n  A: {{size: [1, 1]}}\n",
-    )
+    outline = "outline: {x: [0, 21], y: [0, 17]}\n"
+    made_beside(draft, f"recipe: r\nside: top\n{outline}{measured}{fiducials}components:\n  A: {{size: [1, 1]}}\n")
     take_map(draft)
     after = draft.state
     kept = {key: value for key, value in before.recipe.items() if key not in ("um_per_pixel", "held")}
@@ -128,9 +125,8 @@ def test_parts_of_a_newer_placement_file_are_added_to_what_is_there(tmp_path):
     draft.say(draft.state.model_copy(update={"recipe": mine, "rules": board}))
     more = "  C0603-1u: {size: [3, 4]}  # TODO: the size\n  J-x: {size: [9, 9]}\n"
     made_beside(draft, f"{MINE}{more}", "[J1]")
-    (draft.folder / "found" / "routing_rules" / "line7.yaml").write_text(
-        "components:\n  C0603-1u: {inspect: first-look}\n"
-    )
+    found = BoardDraft(draft.folder / "found", draft.name)
+    found.rules.write_text("components:\n  C0603-1u: {inspect: first-look}\n")
     take_map(draft)
     state = draft.state
     assert state.recipe["components"] == {"mine": {"size": ["1", "2"]}, "C0603-1u": {"size": ["3", "4"]}}
@@ -141,14 +137,11 @@ def test_parts_of_a_newer_placement_file_are_added_to_what_is_there(tmp_path):
 
 def test_parts_that_are_cut_again_stay_what_a_person_said(tmp_path):
     draft = BoardDraft(tmp_path, "line7")
-    for name in ("A/good/R1-SN1.png", "A/bad/R2-SN1.png", "A/R3-SN1.png"):
-        path = draft.photos / name
+    there = [draft.photos / name for name in ("A/good/R1-SN1.png", "A/bad/R2-SN1.png", "A/R3-SN1.png")]
+    cut = [draft.folder / "cut" / "A" / f"{name}.png" for name in ("R1-SN1", "R2-SN1", "R3-SN1", "R1-SN2")]
+    for path in (*there, *cut):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("old")
-    for name in ("R1-SN1", "R2-SN1", "R3-SN1", "R1-SN2"):
-        path = draft.folder / "cut" / "A" / f"{name}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("new")
+        path.write_text("new" if path in cut else "old")
     take_crops(draft)
     assert {crop.path: crop.mark for crop in crops(draft)["A"]} == {
         "A/good/R1-SN1.png": "good",

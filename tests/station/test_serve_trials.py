@@ -14,10 +14,10 @@ from quick_line import COSTS, QuickDevice
 from serve_rows import NOON, the
 from serving import activated, locked, put, signed_in
 from sqlalchemy import update
-from stations import DARK, LIGHT, Shop, accept_request, deciding, quick_opener, state_of
+from stations import DARK, LIGHT, Shop, accept_request
 from tiny_line import TINY
 from waiting import eventually
-from whole_boards import BOARD, WHOLE, RedDevice, layout_of, picture_of, png, whole_of
+from whole_boards import BOARD, WHOLE, layout_of, picture_of, png, whole_of
 
 from coe.core import Verdict
 from coe.errors import ConfigError
@@ -200,17 +200,10 @@ def test_a_trial_begins_anew_when_its_database_was_away_and_says_if_it_stays_awa
         assert (ended.state, "started again" in ended.reason) == (TrialState.FAILED, True)
 
 
-def test_a_trial_that_takes_too_much_is_ended(served, monkeypatch):
-    monkeypatch.setattr(trial_routes, "LOOK_S", 0.01)
-    served.limit(child_memory=1)
-    asked = served.engineer.post("/api/v1/trials", json={"recipe": "tiny"}).json()["trial"]
-    carried_out(served)
-    ended = the(served.database.read(row_types.get, StoredTrial, asked))
-    assert ended.state is TrialState.FAILED
-    assert "child_memory" in ended.reason
+def carried_out(served, number=1):
+    """Ask for trials; return them once the gate has carried them out."""
+    asked = [served.engineer.post("/api/v1/trials", json={"recipe": "tiny"}).json()["trial"] for _ in range(number)]
 
-
-def carried_out(served):
     async def until_all_have_ended():
         carrying = asyncio.create_task(trial_routes.carry_out(served.gate))
         while served.database.read(trial_rows.next_unfinished) is not None:
@@ -219,12 +212,15 @@ def carried_out(served):
         carrying.cancel()
 
     asyncio.run(asyncio.wait_for(until_all_have_ended(), 60))
+    return [served.engineer.get(f"/api/v1/trials/{id}").json() for id in asked]
 
 
-def test_the_gate_writes_what_the_process_of_a_trial_tells(served):
-    asked = served.engineer.post("/api/v1/trials", json={"recipe": "tiny"}).json()["trial"]
-    carried_out(served)
-    assert served.engineer.get(f"/api/v1/trials/{asked}").json()["state"] == "done"
+def test_the_gate_writes_what_the_process_of_a_trial_tells_and_ends_one_that_takes_too_much(served, monkeypatch):
+    assert [one["state"] for one in carried_out(served)] == ["done"]
+    monkeypatch.setattr(trial_routes, "LOOK_S", 0.01)
+    served.limit(child_memory=1)
+    (ended,) = carried_out(served)
+    assert (ended["state"], "child_memory" in ended["reason"]) == ("failed", True)
 
 
 def test_trials_whose_processes_cannot_be_started_fail_one_after_the_other(served, monkeypatch):
@@ -233,10 +229,7 @@ def test_trials_whose_processes_cannot_be_started_fail_one_after_the_other(serve
 
     monkeypatch.setattr(multiprocessing.get_context("spawn").Process, "start", no_memory)
     monkeypatch.setattr(trial_routes, "LOOK_S", 0.0)
-    asked = [served.engineer.post("/api/v1/trials", json={"recipe": "tiny"}).json()["trial"] for _ in range(2)]
-    carried_out(served)
-    ended = [the(served.database.read(row_types.get, StoredTrial, id)) for id in asked]
-    assert [one.state for one in ended] == [TrialState.FAILED] * 2
+    assert [one["state"] for one in carried_out(served, 2)] == ["failed"] * 2
 
 
 def test_engineers_ask_for_trials_of_versions(served):
@@ -246,10 +239,8 @@ def test_engineers_ask_for_trials_of_versions(served):
     assert (answer.status_code, answer.json()["state"]) == (201, "asked")
     assert answer.json()["request"] == {**asked, "version": 1}
     path = f"/api/v1/trials/{answer.json()['trial']}"
-    assert [pair["today"]["missing"] for pair in served.engineer.get(path).json()["figures"]] == [
-        "no known defects",
-        "no parts",
-    ]
+    missing = [pair["today"]["missing"] for pair in served.engineer.get(path).json()["figures"]]
+    assert missing == ["no known defects", "no parts"]
     for wrong in ({"recipe": "tny"}, {"recipe": "tiny", "version": 9}):
         assert served.engineer.post("/api/v1/trials", json=wrong).status_code == 400
     assert served.engineer.get("/trials").status_code == 200
@@ -271,8 +262,8 @@ def refuse(whole):
     raise ConfigError("line 3 is torn")
 
 
-def overlay(client, path=PATH):
-    return client.post(f"{path}/overlay", content=png(BOARD), params={"side": 300})
+def overlay(client, path=PATH, pixels=BOARD):
+    return client.post(f"{path}/overlay", content=png(pixels), params={"side": 300})
 
 
 def proof_of(answer):
@@ -282,10 +273,8 @@ def proof_of(answer):
 def test_without_a_word_on_its_placements_a_version_is_not_activated(served):
     staged(served)
     refused = served.engineer.post(f"{PATH}/activate")
-    assert (refused.status_code, refused.json()["detail"]) == (
-        409,
-        "nobody has confirmed the placements of version 1 of recipe 'new'",
-    )
+    told = "nobody has confirmed the placements of version 1 of recipe 'new'"
+    assert (refused.status_code, refused.json()["detail"]) == (409, told)
     assert "/recipes/new/1" in refused.json()["way_out"]
     drawn = overlay(served.engineer)
     assert drawn.headers["x-picture-sha256"] == hashlib.sha256(png(BOARD)).hexdigest()
@@ -296,11 +285,8 @@ def test_without_a_word_on_its_placements_a_version_is_not_activated(served):
     assert again.json() == said.json(), "the first word stays"
     assert served.engineer.post(f"{PATH}/activate").status_code == 202
     entry = next(one for one in served.database.read(audit.newest) if one.action == "confirm")
-    assert (entry.actor, entry.about, entry.detail) == (
-        "engineer",
-        "recipe new 1",
-        {"picture": drawn.headers["x-picture-sha256"]},
-    )
+    picture = {"picture": drawn.headers["x-picture-sha256"]}
+    assert (entry.actor, entry.about, entry.detail) == ("engineer", "recipe new 1", picture)
 
 
 def test_a_word_holds_for_versions_with_the_same_placements_alone(served):
@@ -347,13 +333,8 @@ def test_only_an_overlay_that_was_drawn_for_this_version_can_be_confirmed(served
     assert served.operator.post(f"{PATH}/confirmation", json=own).status_code == 403
     assert served.engineer.post("/api/v1/recipes/tiny/1/confirmation", json=own).status_code == 409
     assert served.engineer.post("/api/v1/recipes/new/9/confirmation", json=own).status_code == 404
-
-
-def test_the_overlay_of_a_board_that_is_not_registered_proves_nothing(served):
-    staged(served)
-    blank = png(np.full((400, 480, 3), 200, np.uint8))
-    answer = served.engineer.post(f"{PATH}/overlay", content=blank, params={"side": 300})
-    assert (answer.status_code, "x-overlay-proof" in answer.headers) == (200, False)
+    of_nothing = overlay(served.engineer, pixels=np.full((400, 480, 3), 200, np.uint8))
+    assert (of_nothing.status_code, "x-overlay-proof" in of_nothing.headers) == (200, False)
 
 
 def test_the_page_of_a_version_says_who_confirmed_it(served):
@@ -395,15 +376,12 @@ def test_a_line_opens_no_version_that_cannot_be_activated(served, tiny):
         refused = the(recipe_versions.version(connection, "new", version))
         asked = recipe_versions.ask_activation(connection, refused.id, by="ann", now_us=now_us())
     board = accept_request(config, database, refused.id, {"top": png(BOARD)}, {"whole": "top"})
-    with deciding(config, database, quick_opener(tiny, RedDevice())):
-        eventually(lambda: state_of(database, board.id).verdict is not None)
-        with database.reading() as connection:
-            eventually(lambda: recipe_versions.asked(connection) == [])
-    assert state_of(database, board.id).verdict is Verdict.REVIEW
-    with database.reading() as connection:
-        answered = row_types.get(connection, Activation, asked.id)
-        assert {call.reason for call in call_rows.of_board(connection, board.id)} == {CallReason.FAILED}
-    assert answered.state is ActivationState.FAILED
+    shop = Shop(config, database, tiny)
+    with shop.deciding():
+        eventually(lambda: shop.is_decided(board) and database.read(recipe_versions.asked) == [])
+    assert shop.verdict(board) is Verdict.REVIEW
+    assert {call.reason for call in shop.calls(board)} == {CallReason.FAILED}
+    assert database.read(row_types.get, Activation, asked.id).state is ActivationState.FAILED
 
 
 def test_placements_on_which_a_board_may_lie_wrong_are_not_confirmed_in_silence(served):
@@ -415,8 +393,7 @@ def test_placements_on_which_a_board_may_lie_wrong_are_not_confirmed_in_silence(
     with closing(signed_in(served, Role.ENGINEER)) as person:
         page = person.get("/recipes/new/1").text
     assert f'data-blind-to="{way}"' in page
-    drawn = served.engineer.post(f"{PATH}/overlay", content=png(picture_of(layout_of(whole), [])), params={"side": 300})
-    seen = proof_of(drawn)
+    seen = proof_of(overlay(served.engineer, pixels=picture_of(layout_of(whole), [])))
     for read in ([], ["mirrored"], [way, "mirrored"]):
         refused = served.engineer.post(f"{PATH}/confirmation", json={**seen, "blind_to": read})
         assert refused.status_code == 409
