@@ -91,7 +91,7 @@ def test_no_text_becomes_markup_on_any_page(served, person):
     assert seen.count("&lt;script&gt;alert") > 10
 
 
-def test_pages_load_nothing_from_elsewhere(served, person):
+def test_pages_load_nothing_from_elsewhere_and_their_files_alone_are_served(served, person):
     for path in [*PATHS, "/login"]:
         if path == "/boards/1":
             continue
@@ -104,9 +104,6 @@ def test_pages_load_nothing_from_elsewhere(served, person):
         answer = served.nobody.get(f"/static/{name}")
         assert (answer.status_code, answer.headers["content-type"].partition(";")[0]) == (200, media_type)
         assert "http" not in answer.text.replace("http://www.w3.org/2000/svg", "")
-
-
-def test_only_files_of_pages_are_served(served):
     for name in ("..%2Fviews.py", "base.j2", "%2Fetc%2Fpasswd", "x"):
         assert served.nobody.get(f"/static/{name}").status_code == 404, name
 
@@ -216,14 +213,8 @@ def test_an_expert_is_resident_from_its_load_to_its_eviction(tiny):
     watch, resident = LineWatch(time.monotonic, 60), []
     with quick(tiny) as line:
         (pool,) = (one.id for one in line.plan.pools)
-        steps = [
-            None,
-            Loaded(pool, "body-a"),
-            Loaded(pool, "joint"),
-            Evicted(pool, "body-a"),
-            Lost("cpu", "it is gone"),
-        ]
-        for step in steps:
+        loads = Loaded(pool, "body-a"), Loaded(pool, "joint")
+        for step in (None, *loads, Evicted(pool, "body-a"), Lost("cpu", "it is gone")):
             watch.observe(step, [], 0.0)
             facts = watch.experts(line)
             resident.append([name for name, fact in facts.items() if fact["devices"] == ["cpu"]])
@@ -248,9 +239,8 @@ def test_what_the_line_said_of_experts_stays_until_it_says_more(database):
     assert kept == [says[0], says[0], says[2]]
 
 
-@pytest.fixture
-def used(served):
-    """A service in which `body` is in memory, `joint` is on disk, and `old` is not open."""
+def test_the_page_tells_memory_use_and_agreement(served):
+    """`body` is in memory, `joint` is on disk, and `old` is not open."""
     hand_in(served.feeder, "k1", {"R1": "A"})
     decide(served.database, "k1", ng("R1"), replace(ng("R2"), expert="old"))
     with served.database.writing() as connection:
@@ -258,15 +248,11 @@ def used(served):
             "body": {"bytes": 44 << 20, "devices": ["cuda"], "rules": 0.25, "estimated": 0.5},
             "joint": {"bytes": 20 << 20, "devices": [], "rules": 0.1, "estimated": None},
         }
-        experts["joint"]["notes"] = ["small defects may pass"]
-        experts["joint"]["exam"] = [["turned", 18, 20, 0.99, True], ["missing", 0, 20, 0.139, False]]
+        exam = [["turned", 18, 20, 0.99, True], ["missing", 0, 20, 0.139, False]]
+        experts["joint"] |= {"notes": ["small defects may pass"], "exam": exam}
         states.beat(connection, Process.WORKER, pid=1, now_us=now_us(), facts={}, experts=experts)
-    return served
-
-
-def test_the_page_tells_memory_use_and_agreement(used):
-    assert say(used.operator, 1, "false call").status_code == 201
-    with closing(signed_in(used, Role.ENGINEER)) as person:
+    assert say(served.operator, 1, "false call").status_code == 201
+    with closing(signed_in(served, Role.ENGINEER)) as person:
         text = " ".join(person.get("/experts").text.split())
     rows = {part.partition("<")[0]: part for part in text.split('<th scope="row" class="code">')[1:]}
     assert sorted(rows) == ["body", "joint", "old"]

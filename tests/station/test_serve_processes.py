@@ -125,10 +125,8 @@ def test_what_cannot_be_served_is_named(config, tmp_path):
         with pytest.raises(ConfigError, match=f"port {port}"):
             processes.web(config.model_copy(update={"listen": config.listen.model_copy(update={"port": port})}))
     (tmp_path / "file").write_text("")
-    with (
-        pytest.raises(ConfigError, match="cannot write into its folder"),
-        opened(config_of(tmp_path / "file" / "d"), Process.WEB),
-    ):
+    of_a_file = config_of(tmp_path / "file" / "d")
+    with pytest.raises(ConfigError, match="cannot write into its folder"), opened(of_a_file, Process.WEB):
         pass
 
 
@@ -180,10 +178,13 @@ class Unit:
         self.running = subprocess.Popen(self._command, env=self._environment)
         self.pids.append(self.running.pid)
 
-    def look(self):
+    def hear(self):
         with suppress(BlockingIOError):
             while True:
                 self.notices.append(self._socket.recv(100).decode())
+
+    def look(self):
+        self.hear()
         if self.running.poll() is not None:
             assert self.settings["Restart"] == "always"
             self.start()
@@ -191,12 +192,7 @@ class Unit:
     def stop(self):
         self.running.terminate()
         assert self.running.wait(60) == 0
-        self.look_at_last()
-
-    def look_at_last(self):
-        with suppress(BlockingIOError):
-            while True:
-                self.notices.append(self._socket.recv(100).decode())
+        self.hear()
         self._socket.close()
 
 

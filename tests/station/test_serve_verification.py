@@ -25,12 +25,6 @@ def with_calls(served, *calls, key="k1"):
     return served.database.write(decided, key, *calls)
 
 
-def second_operator(served):
-    key = keys.generate()
-    served.database.write(keys.add, "bea", Role.OPERATOR, key, now_us=now_us())
-    return {"Authorization": f"Bearer {key}"}
-
-
 def test_a_board_is_verified_once_its_last_call_is_answered(served):
     board = with_calls(served, ng("R1"), ng("R2"))
     first, second = served.operator.get("/api/v1/calls?status=open").json()["calls"]
@@ -63,25 +57,25 @@ def test_a_second_word_supersedes_the_first_and_what_is_refused_writes_none(serv
 
 def test_two_operators_never_get_the_same_call(served):
     with_calls(served, ng("R1"), ng("R2"))
-    bea = second_operator(served)
-    mine = served.operator.post("/api/v1/calls/next").json()
-    hers = served.nobody.post("/api/v1/calls/next", headers=bea).json()
-    assert (mine["refdes"], hers["refdes"]) == ("R1", "R2")
-    assert served.operator.post("/api/v1/calls/next").status_code == 204, "another program may have the same key"
-    assert served.operator.post(f"/api/v1/calls/{mine['call']}/claim").status_code == 200
-    refused = served.nobody.post(
-        f"/api/v1/calls/{mine['call']}/verification", json=CONFIRMED, headers={**bea, "If-Match": '"0"'}
-    )
-    assert (refused.status_code, refused.json()["type"]) == (409, "urn:coe:problem:conflict")
-    assert served.nobody.post(f"/api/v1/calls/{mine['call']}/claim", headers=bea).status_code == 409
-    served.operator.delete(f"/api/v1/calls/{mine['call']}/claim")
-    assert served.nobody.post(f"/api/v1/calls/{mine['call']}/claim", headers=bea).status_code == 200
-    assert served.operator.post("/api/v1/calls/next").status_code == 204
+    key = keys.generate()
+    served.database.write(keys.add, "bea", Role.OPERATOR, key, now_us=now_us())
+    with client_of(served.address, key) as bea:
+        mine, hers = (client.post("/api/v1/calls/next").json() for client in (served.operator, bea))
+        assert (mine["refdes"], hers["refdes"]) == ("R1", "R2")
+        assert served.operator.post("/api/v1/calls/next").status_code == 204, "another program may have the same key"
+        claim = f"/api/v1/calls/{mine['call']}/claim"
+        assert served.operator.post(claim).status_code == 200
+        problem(say(bea, mine["call"], "confirmed"), 409, "conflict")
+        assert bea.post(claim).status_code == 409
+        served.operator.delete(claim)
+        assert bea.post(claim).status_code == 200
+        assert served.operator.post("/api/v1/calls/next").status_code == 204
 
 
 @contextmanager
-def browser(served, key):
-    """Give a client with a session of its own, which sends what its pages send."""
+def browser(served):
+    """Give a client with a session of its own by the operator's key, which sends what its pages send."""
+    key = served.operator.headers["Authorization"].removeprefix("Bearer ")
     with client_of(served.address) as person:
         person.post("/api/v1/session", json={"key": key}, headers={CSRF_HEADER: "1"})
         person.headers[CSRF_HEADER] = csrf(person.get("/verify").text)
@@ -90,8 +84,7 @@ def browser(served, key):
 
 def test_a_call_is_reserved_for_a_session_and_not_for_its_key(served):
     with_calls(served, ng("R1"), ng("R2"))
-    key = served.operator.headers["Authorization"].removeprefix("Bearer ")
-    with browser(served, key) as ann, browser(served, key) as bea:
+    with browser(served) as ann, browser(served) as bea:
         mine, hers = (person.post("/api/v1/calls/next").json() for person in (ann, bea))
         assert (mine["refdes"], hers["refdes"]) == ("R1", "R2")
         assert ann.post("/api/v1/calls/next").json()["refdes"] == "R1", "a page that is loaded again shows its call"
@@ -147,8 +140,7 @@ def test_an_escape_counts_for_the_newest_decided_board_of_its_serial(served):
 def test_a_part_that_nobody_saw_is_neither_good_nor_accepted(served):
     hand_in(served.feeder, "k0", {"R1": "A"})
     with_calls(served, ng("R1", view_id=1), ng("R2"))
-    key = served.operator.headers["Authorization"].removeprefix("Bearer ")
-    with browser(served, key) as ann:
+    with browser(served) as ann:
         for id, drawn in ((1, {}), (1, {"drawn": False}), (2, {"drawn": True})):
             for outcome in ("false call", "accepted"):
                 problem(say(ann, id, outcome, **drawn), 422, "unseen")
@@ -161,10 +153,9 @@ def test_a_part_that_nobody_saw_is_neither_good_nor_accepted(served):
 
 def test_calls_whose_answers_are_held_do_not_come_again(served):
     with_calls(served, ng("R1"), ng("R2"), ng("R3"))
-    key = served.operator.headers["Authorization"].removeprefix("Bearer ")
-    with browser(served, key) as ann:
-        assert ann.post("/api/v1/calls/next?without=1,3").json()["refdes"] == "R2"
-        assert ann.post("/api/v1/calls/next?after=1&without=2,3").json()["refdes"] == "R1"
+    with browser(served) as ann:
+        for query, refdes in (("without=1,3", "R2"), ("after=1&without=2,3", "R1")):
+            assert ann.post(f"/api/v1/calls/next?{query}").json()["refdes"] == refdes
         assert ann.post("/api/v1/calls/next?without=1,2,3").status_code == 204
         problem(ann.post("/api/v1/calls/next?without=1,x"), 400, "bad-request")
 
