@@ -8,6 +8,8 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,18 +44,17 @@ def signals_do_what_they_did():
 def sqlite_template(tmp_path_factory):
     """A migrated SQLite file; tests get copies."""
     path = tmp_path_factory.mktemp("serve") / "template.db"
-    database = open_database(f"sqlite:///{path}")
-    migrate(database)
-    database.shorten_log()
-    database.close()
+    with closing(open_database(f"sqlite:///{path}")) as database:
+        migrate(database)
+        database.shorten_log()
     return path
 
 
 @pytest.fixture
 def sqlite_database(sqlite_template, tmp_path):
-    database = open_database(f"sqlite:///{shutil.copy(sqlite_template, tmp_path / 'serve.db')}", busy_s=2.0)
-    yield database
-    database.close()
+    copy = shutil.copy(sqlite_template, tmp_path / "serve.db")
+    with closing(open_database(f"sqlite:///{copy}", busy_s=2.0)) as database:
+        yield database
 
 
 @pytest.fixture(scope="session")
@@ -88,26 +89,30 @@ def postgresql_url(tmp_path_factory):
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@contextmanager
+def _created(url, template="template1"):
+    """A database of a PostgreSQL server, a copy of another one, until the block ends."""
+    name = f"coe_{os.getpid()}_{next(_numbers)}"
+    _do(url, f"CREATE DATABASE {name} TEMPLATE {template}")
+    there = make_url(url).set(database=name).render_as_string(hide_password=False)
+    with closing(open_database(there, busy_s=2.0)) as database:
+        yield database
+    _do(url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
 @pytest.fixture
 def postgresql_database(postgresql_url, postgresql_template):
-    name = f"coe_{os.getpid()}_{next(_numbers)}"
-    _do(postgresql_url, f"CREATE DATABASE {name} TEMPLATE {postgresql_template}")
-    database = open_database(_with_name(postgresql_url, name), busy_s=2.0)
-    yield database
-    database.close()
-    _do(postgresql_url, f"DROP DATABASE {name} WITH (FORCE)")
+    with _created(postgresql_url, postgresql_template) as database:
+        yield database
 
 
 @pytest.fixture(scope="session")
 def postgresql_template(postgresql_url):
     """The name of a migrated PostgreSQL database; tests get copies."""
-    name = f"coe_{os.getpid()}_template"
-    _do(postgresql_url, f"CREATE DATABASE {name}")
-    database = open_database(_with_name(postgresql_url, name))
-    migrate(database)
-    database.close()
-    yield name
-    _do(postgresql_url, f"DROP DATABASE {name} WITH (FORCE)")
+    with _created(postgresql_url) as database:
+        migrate(database)
+        database.close()  # a database that is in use cannot be copied
+        yield database.url.database
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
@@ -123,16 +128,11 @@ def bare_database(request, database, tmp_path):
     """A database without tables, of the kind of the test's other database."""
     if database.is_sqlite:
         (tmp_path / "bare.db").touch()
-        bare = open_database(f"sqlite:///{tmp_path}/bare.db")
+        made = closing(open_database(f"sqlite:///{tmp_path}/bare.db"))
+    else:
+        made = _created(request.getfixturevalue("postgresql_url"))
+    with made as bare:
         yield bare
-        bare.close()
-        return
-    url, name = request.getfixturevalue("postgresql_url"), f"coe_{os.getpid()}_{next(_numbers)}"
-    _do(url, f"CREATE DATABASE {name}")
-    bare = open_database(_with_name(url, name))
-    yield bare
-    bare.close()
-    _do(url, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -151,6 +151,15 @@ def workers_look_often():
         patch.setattr(station, "LOOK_S", 0.05)
         patch.setattr(station, "GLANCE_S", 0.01)
         yield
+
+
+@pytest.fixture
+def answers(monkeypatch):
+    """What a share waits for that does not answer in time."""
+    monkeypatch.setenv("COE_READ_TIMEOUT", "50ms")
+    event = threading.Event()
+    yield event
+    event.set()
 
 
 @pytest.fixture
@@ -203,10 +212,6 @@ def browser():
         chromium = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         yield chromium
         chromium.close()
-
-
-def _with_name(url, name):
-    return make_url(url).set(database=name).render_as_string(hide_password=False)
 
 
 def _do(url, statement):

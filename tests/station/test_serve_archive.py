@@ -3,7 +3,6 @@
 import errno
 import json
 import shutil
-import threading
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -127,15 +126,6 @@ def test_a_picture_stays_if_the_archive_takes_no_more_or_goes_away_while_it_is_c
     assert pictures.path(file).exists()
     archive_in(folder)
     assert sweep(sqlite_database, pictures, Retention(archive=folder), LATER_US) == 1
-
-
-@pytest.fixture
-def answers(monkeypatch):
-    """What a share waits for that does not answer in time."""
-    monkeypatch.setenv("COE_READ_TIMEOUT", "50ms")
-    event = threading.Event()
-    yield event
-    event.set()
 
 
 def test_an_archive_that_hangs_is_told_and_asked_once(sqlite_database, pictures, file, answers, tmp_path, monkeypatch):

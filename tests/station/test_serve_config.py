@@ -87,8 +87,8 @@ def test_the_line_takes_the_options_of_lines(tmp_path):
         ("station: a\nsinks: {mqtt: {x: {host: a, user: u, password: {}}}}", "state where the secret is"),
         ("station: a\nsinks: {mqtt: {x: {host: a}}, amqp: {x: {host: a, address: b}}}", "two sinks have the name 'x'"),
         (
-            "station: a\nsinks: {hosts: [a], webhooks: {x: {url: 'http://b/c', secret: {file: s}}}}",
-            "webhook 'x' goes to b, which is not in `hosts`",
+            "station: a\nsinks: {webhooks: {x: {url: 'http://b/c', secret: {file: s}}}}",
+            "'x' goes to b, which is not in",
         ),
         ("station: a\nsinks: {opcua: {host: 0.0.0.0}}", "0.0.0.0"),
         ("station: a\nsinks:\n  mqqt: {x: {host: a}}", r"serve.yaml:3: 'mqqt' is not a key of 'sinks'.* 'mqtt'"),

@@ -3,21 +3,21 @@
 import asyncio
 import re
 import time
+from itertools import product
 
 import pytest
-from operators import BADGE, CALLS, SCAN, known, signed_in, verifying, wait_drawn, with_pictures, words_of
+from operators import CALLS, SCAN, known, rekey, repairing, signed_in, verifying, wait_drawn, with_pictures, words_of
 from serve_rows import answer, decided, ng
-from sqlalchemy import update
 from test_serve_keys import BEGINS, ENDS
 from waiting import eventually
 
-from coe.serve.database import audit, call_rows, event_log, keys, repairs, trial_rows, verifications
-from coe.serve.database.tables import api_key
+from coe.serve.database import audit, call_rows, event_log, repairs, trial_rows, verifications
 from coe.serve.enums import EventKind, Outcome, Role
 
 pytestmark = pytest.mark.slow
 ANSWERS = list(Outcome)
 LEAST_PX = 44
+BADGE = "04A2F1C9"
 PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
 
 
@@ -184,10 +184,7 @@ def test_what_lies_under_a_finger_is_not_drawn_anew(served, browser):
 
 
 def test_two_taps_on_a_button_do_once_what_it_says(served, browser):
-    served.database.write(decided, "k1", ng("R1"))
-    answer(served.database, 1, R1=Outcome.CONFIRMED)
-    page = signed_in(served, browser, Role.OPERATOR, "/repair/1")
-    refused = []
+    page, refused = repairing(served, browser), []
     page.on("response", lambda response: refused.extend([response.status] if response.status >= 400 else []))
     page.dblclick("[data-outcome=repaired]")
     page.wait_for_selector("[data-outcome=repaired][aria-pressed=true]")
@@ -264,11 +261,7 @@ def test_what_was_typed_into_the_form_of_a_trial_is_there_again_after_the_sessio
     page.fill("[name=boards]", "7")
     page.context.clear_cookies()
     page.click("text=Try >> nth=-1")
-    key = keys.generate()  # the session was over: what was typed is there again after the next sign-in
-    with served.database.writing() as connection:
-        connection.execute(update(api_key).where(api_key.c.name == "a new engineer").values(hash=keys.hash_of(key)))
-    page.fill("#key", key)
-    page.keyboard.press("Enter")
+    rekey(page, served, "a new engineer")
     page.wait_for_selector("[name=boards]")
     with page.expect_response("**/api/v1/trials") as answer:
         page.click("text=Try >> nth=-1")
@@ -319,12 +312,6 @@ class Scanner:
             self.types(end, began_s + (len(keys) - 1) * GAP_S + lag_ms / 1000)
 
 
-def scans():
-    for begin in BEGINS.values():
-        for end, lag_ms in ENDS.values():
-            yield begin, end, lag_ms
-
-
 def watched(page):
     sent = []
     page.on("request", lambda request: sent.append(request.url.split("?")[0]) if request.method != "GET" else None)
@@ -334,7 +321,7 @@ def watched(page):
 def no_scan_presses(page, button, allowed):
     """Scan what nobody knows, each way, while a button has the focus."""
     sent, scanner = watched(page), Scanner(page)
-    for begin, end, lag_ms in scans():
+    for begin, (end, lag_ms) in product(BEGINS.values(), ENDS.values()):
         page.wait_for_timeout(1000)
         page.focus(button)
         with page.expect_response("**/api/v1/session") as badge:
@@ -354,10 +341,7 @@ def test_no_scan_answers_the_call_whose_button_has_the_focus(served, browser):
 
 
 def test_no_scan_repairs_a_defect_or_signs_out(served, browser):
-    served.database.write(decided, "k1", ng("R1"))
-    answer(served.database, 1, R1=Outcome.CONFIRMED)
-    page = signed_in(served, browser, Role.OPERATOR, "/repair/1")
-    page.wait_for_selector("[data-outcome=repaired]")
+    page = repairing(served, browser)
     no_scan_presses(page, "[data-outcome=repaired]", ("/session",))
     assert served.database.read(repairs.of_calls, [1]) == []
     page.goto(f"{served.address}/boards")
@@ -382,14 +366,13 @@ def test_a_button_gives_the_focus_away_and_the_keyboard_can_press_it_again(serve
 
 def test_fifty_scans_between_fifty_taps_open_boards_and_answer_nothing_else(served, browser):
     page = verifying(served, browser, CALLS, answers_hold_s=0)
-    ways = list(scans())
+    ways = list(product(BEGINS.values(), ENDS.values()))
     for number in range(CALLS):
         wait_drawn(page, f"R{number}")
         page.click("[data-outcome=confirmed]")
-        page.wait_for_selector(
-            f"#refdes:text-is('R{number + 1}')" if number + 1 < CALLS else "#queue-empty:not([hidden])"
-        )
-        Scanner(page).scans(f"SN{number}", *ways[number % len(ways)])
+        page.wait_for_selector(f"#refdes:text-is('R{number + 1}'), #queue-empty:not([hidden])")
+        begin, end = ways[number % len(ways)]
+        Scanner(page).scans(f"SN{number}", begin, *end)
         # A late Tab and Enter that come before the script of the new page follow its link to the content.
         page.wait_for_url(re.compile(rf"/boards/{number + 1}(#main)?$"))
         page.goto(f"{served.address}/verify")

@@ -4,16 +4,15 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
-from operators import CALLS, SCAN, holding, signed_in, verifying, wait_drawn, with_pictures, words_of
-from serve_rows import answer, decided, ng
+from operators import CALLS, SCAN, holding, rekey, repairing, signed_in, verifying, wait_drawn, with_pictures, words_of
 from sqlalchemy import update
 from tiny_line import TINY
 from waiting import eventually
 from whole_boards import BOARD, WHOLE, found, png, with_call
 
 from coe.serve.clock import now_us
-from coe.serve.database import board_rows, call_rows, keys, recipe_versions, repairs, verifications
-from coe.serve.database.tables import api_key, call
+from coe.serve.database import board_rows, call_rows, recipe_versions, repairs, verifications
+from coe.serve.database.tables import call
 from coe.serve.enums import Outcome, RepairOutcome, Role
 
 pytestmark = pytest.mark.slow
@@ -185,10 +184,7 @@ def test_what_was_typed_outlives_the_session_an_undo_and_a_scan(served, browser)
     page.wait_for_url("**/login?next=%2Fverify")
     with served.database.writing() as connection:
         connection.execute(update(call).values(claimed_until_us=0))
-        held = keys.generate()
-        connection.execute(update(api_key).where(api_key.c.name == "a new operator").values(hash=keys.hash_of(held)))
-    page.fill("#key", held)
-    page.keyboard.press("Enter")
+    rekey(page, served, "a new operator")
     wait_drawn(page, "R0")
     page.wait_for_selector("#note:visible")
     assert (page.input_value("#new-label"), page.input_value("#note")) == ("lifted", "pin 3")
@@ -417,10 +413,7 @@ def test_a_page_without_news_says_since_when_by_the_clock_of_the_place(served, b
 
 
 def test_enter_in_a_note_of_the_repair_station_keeps_the_page_and_the_note(served, browser):
-    served.database.write(decided, "k1", ng("R1"))
-    answer(served.database, 1, R1=Outcome.CONFIRMED)
-    page = signed_in(served, browser, Role.OPERATOR, "/repair/1")
-    page.wait_for_selector("[name=note]")
+    page = repairing(served, browser)
     page.fill("[name=note]", "new part")
     page.keyboard.press("Enter")
     page.click("[data-outcome=repaired]")

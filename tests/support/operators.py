@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
-from serve_rows import NOON, decision, ng, the
+from serve_rows import NOON, answer, decided, decision, ng, the
 from serving import hand_in
+from sqlalchemy import update
 
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, keys, row_types, verifications
-from coe.serve.database.tables import Board
-from coe.serve.enums import Role
+from coe.serve.database.tables import Board, api_key
+from coe.serve.enums import Outcome, Role
 from coe.serve.service_config import VerifySection
 
 BADGE = "04A2F1C9"
@@ -44,10 +45,10 @@ def holding(served, **settings):
 def with_pictures(served, calls):
     """Decide boards SN0, SN1, ... with a call each, R0, R1, ..., and its picture."""
     for number in range(calls):
-        answer = hand_in(served.feeder, f"k{number}", {f"R{number}": "A"}, serial=f"SN{number}")
+        taken = hand_in(served.feeder, f"k{number}", {f"R{number}": "A"}, serial=f"SN{number}")
         call = replace(ng(f"R{number}", view_id=number + 1), component="A")
         with served.database.writing() as connection:
-            board = the(row_types.get(connection, Board, answer.json()["board"]))
+            board = the(row_types.get(connection, Board, taken.json()["board"]))
             board_rows.decide(connection, decision(board, call, at_us=NOON, fine=[]))
 
 
@@ -63,6 +64,24 @@ def verifying(served, browser, calls, **settings):
     page = signed_in(served, browser, Role.OPERATOR, "/verify")
     wait_drawn(page, "R0")
     return page
+
+
+def repairing(served, browser):
+    """Return the page of an operator who repairs the confirmed defect of a board."""
+    served.database.write(decided, "k1", ng("R1"))
+    answer(served.database, 1, R1=Outcome.CONFIRMED)
+    page = signed_in(served, browser, Role.OPERATOR, "/repair/1")
+    page.wait_for_selector("[data-outcome=repaired]")
+    return page
+
+
+def rekey(page, served, name):
+    """Sign in again, after the session was over, with a new key of this name."""
+    key = keys.generate()
+    with served.database.writing() as connection:
+        connection.execute(update(api_key).where(api_key.c.name == name).values(hash=keys.hash_of(key)))
+    page.fill("#key", key)
+    page.keyboard.press("Enter")
 
 
 def words_of(served, id):
