@@ -1,8 +1,9 @@
 """Measure the time of training and of judging an image, on a part of the demo: least user time of one thread.
 
-    OMP_NUM_THREADS=1 python apps/earned/times.py --init store/backbones/efficientnet-lite0/weights.safetensors
+    PYTHONPATH=. OMP_NUM_THREADS=1 python apps/earned/times.py --init WEIGHTS
 
-With the folder of another version in PYTHONPATH it measures that version.
+WEIGHTS is `weights.safetensors` of backbones/efficientnet-lite0. With the folder of another version in PYTHONPATH it
+measures that version.
 """
 
 from __future__ import annotations
