@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from quick_line import QuickDevice
 from serving import activated, config_of, embedded, embedded_database
 from stations import DARK, LIGHT, Shop, deciding, quick_opener
 from tiny_line import TINY
@@ -53,30 +52,19 @@ database = embedded_database(busy_s=2.0)
 
 
 @dataclass
-class Opener:
-    """Opens lines, and remembers them with the boards that they were opened for."""
+class Mixed(Shop):
+    """A shop of several recipes, which remembers its lines and the boards that they were opened for."""
 
-    tiny: tuple[Path, Path]
-    device: QuickDevice = field(default_factory=QuickDevice)
     lines: list[Line] = field(default_factory=list)
     opened: list[list[str]] = field(default_factory=list)
 
-    def __call__(self, boards):
-        line = quick_opener(self.tiny, self.device)(boards)
-        self.lines.append(line)
+    def open_line(self, boards):
+        self.lines.append(quick_opener(self.tiny, self.device)(boards))
         self.opened.append([board.name for board in boards])
-        return line
-
-
-@dataclass
-class Mixed(Shop):
-    """A shop of several recipes, whose lines an opener opens and remembers."""
-
-    def __post_init__(self):
-        self.opener = Opener(self.tiny)
+        return self.lines[-1]
 
     def deciding(self):
-        return deciding(self.config, self.database, self.opener)
+        return deciding(self.config, self.database, self.open_line)
 
     def verdicts(self, *boards):
         return [self.verdict(board) for board in boards]
@@ -132,7 +120,7 @@ def test_boards_of_two_recipes_that_come_in_turn_get_the_verdicts_of_separate_li
         for recipe in (strict, mild)
     ]
     together = decided_by(shop, mixed)
-    assert shop.opener.opened in ([["mild 1", "strict 1"]], [["strict 1", "mild 1"]])
+    assert shop.opened in ([["mild 1", "strict 1"]], [["strict 1", "mild 1"]])
     separate = []
     for name, rules in (("strict", TINY), ("mild", MILD)):
         config = config_of(tmp_path / name, drain_s=5)
@@ -155,20 +143,20 @@ def test_a_recipe_is_decided_with_its_calibration(shop):
 
 
 def test_a_version_is_activated_in_mid_stream_and_begun_boards_keep_theirs(shop):
-    shop.opener.device.gate.clear()
+    shop.device.gate.clear()
     begun = shop.accept({"R1": DARK})
     with shop.deciding():
-        eventually(shop.opener.device.reached.is_set)
+        eventually(shop.device.reached.is_set)
         second, asked = add(shop.database, MILD)
         # It is active while a board of the version before is under way.
         until_answered(shop, asked)
         assert shop.verdict(begun) is None
         new, old = shop.accept({"R1": DARK}, recipe=second, key="k2"), shop.accept({"R1": DARK}, key="k3")
-        shop.opener.device.gate.set()
+        shop.device.gate.set()
         shop.until_decided(begun, new, old)
     assert answer(shop.database, asked).state is ActivationState.ACTIVE
     assert shop.verdicts(begun, new, old) == [Verdict.NG, Verdict.REVIEW, Verdict.NG]
-    assert shop.opener.opened == [["tiny 1"]]
+    assert shop.opened == [["tiny 1"]]
     assert shop.database.read(recipe_versions.active, "tiny") == second
     told = [event.kind for event in shop.database.read(event_log.after, 0)]
     assert told.count(EventKind.RECIPE_ACTIVATED) == 1
@@ -181,11 +169,11 @@ def test_a_version_without_boards_leaves_the_line(shop, monkeypatch):
     monkeypatch.setattr(worker_station, "STAYS_S", 0.0)
     activated(shop.database, TINY)
     with shop.deciding():
-        eventually(lambda: bool(shop.opener.lines))
+        eventually(lambda: bool(shop.lines))
         until_answered(shop, add(shop.database, MILD)[1])
-        eventually(lambda: shop.opener.lines[0].boards == ("tiny 2",))
+        eventually(lambda: shop.lines[0].boards == ("tiny 2",))
         eventually(lambda: facts().get("recipes") == ["tiny 2"])
-    assert len(shop.opener.lines) == 1
+    assert len(shop.lines) == 1
 
 
 def without(store, name):
@@ -219,7 +207,7 @@ def test_an_expert_that_is_missing_or_torn_at_an_activation_leaves_the_other_rec
     assert answer(own.database, asked).state is ActivationState.FAILED
     assert own.verdicts(before, after, unopened) == [Verdict.NG, Verdict.OK, Verdict.REVIEW]
     assert open_faults(own.database) == [(FaultKind.RECIPE_REFUSED, "tiny 2")]
-    assert own.opener.opened == [["tiny 1"]]
+    assert own.opened == [["tiny 1"]]
     assert own.database.read(recipe_versions.active, "tiny") == first
 
 
@@ -262,7 +250,7 @@ def test_a_recipe_that_could_not_be_read_again_has_its_fault_after_other_changes
     database, recipe, fault = own.database, own.recipe, [(FaultKind.RECIPE_REFUSED, "tiny 1")]
     body, moved = own.tiny[1] / "tiny" / "body-a", own.tiny[1] / "elsewhere"
     with own.deciding():
-        eventually(lambda: bool(own.opener.lines))
+        eventually(lambda: bool(own.lines))
         body.rename(moved)
         again = database.write(recipe_versions.ask_activation, recipe.id, by="ann", now_us=now_us())
         until_answered(own, again)
@@ -273,13 +261,13 @@ def test_a_recipe_that_could_not_be_read_again_has_its_fault_after_other_changes
         eventually(lambda: own.verdict(board) is Verdict.NG)
         until_answered(own, add(database, MILD, "other")[1])
         assert open_faults(database) == fault
-    assert len(own.opener.lines) == 1
+    assert len(own.lines) == 1
 
 
 def test_board_files_that_are_removed_from_the_disk_change_nothing(shop):
     assert shop.recipe.version == activated(shop.database, TINY, "other").version
     with shop.deciding():
-        eventually(lambda: bool(shop.opener.lines))
+        eventually(lambda: bool(shop.lines))
         shutil.rmtree(shop.config.data / RECIPES)
         _, asked = add(shop.database, MILD, "other")
         until_answered(shop, asked)
@@ -291,12 +279,12 @@ def test_board_files_that_are_removed_from_the_disk_change_nothing(shop):
 
 def test_recipes_that_clash_take_turns_and_the_new_version_becomes_active(shop):
     shop.recipe = activated(shop.database, CHAINED)
-    shop.opener.device.gate.clear()
+    shop.device.gate.clear()
     begun = shop.accept({"R1": LIGHT})
     with shop.deciding():
-        eventually(shop.opener.device.reached.is_set)
+        eventually(shop.device.reached.is_set)
         second, asked = add(shop.database, REVERSED)
-        shop.opener.device.gate.set()
+        shop.device.gate.set()
         until_answered(shop, asked)
         new = shop.accept({"R1": DARK}, recipe=second, key="k2")
         shop.until_decided(new)
@@ -304,7 +292,7 @@ def test_recipes_that_clash_take_turns_and_the_new_version_becomes_active(shop):
         shop.until_decided(old)
     assert answer(shop.database, asked).state is ActivationState.ACTIVE
     assert shop.verdicts(begun, new, old) == [Verdict.OK, Verdict.REVIEW, Verdict.NG]
-    assert shop.opener.opened == [["tiny 1"], ["tiny 2"], ["tiny 1"]]
+    assert shop.opened == [["tiny 1"], ["tiny 2"], ["tiny 1"]]
 
 
 SHOWN = {"R1": LIGHT, "R2": DARK}

@@ -172,7 +172,7 @@ def with_history(served):
         say(served.operator, id, outcome)
 
 
-def test_figures_come_with_definition_value_and_bounds(served):
+def test_figures_come_with_definition_value_and_bounds_and_bars_and_charts_with_them(served):
     with_history(served)
     body = served.operator.get("/api/v1/stats/fpy?hours=2").json()
     figures = {one["name"]: one for one in body["figures"]}
@@ -185,6 +185,9 @@ def test_figures_come_with_definition_value_and_bounds(served):
     assert figures["escape_rate"]["value"] == 50
     assert figures["raw_fpy"]["lower"] < 25 < figures["raw_fpy"]["upper"]
     assert all(one["definition"] for one in figures.values())
+    (bar,) = served.operator.get("/api/v1/stats/pareto?by=label").json()["bars"]
+    assert (bar["name"], bar["calls"], bar["confirmed"], bar["false_calls"], bar["open"]) == ("cracked", 3, 1, 1, 1)
+    assert "limits need 8" in served.operator.get("/api/v1/stats/spc").json()["calls"]["missing"]
     activated(served.database, TINY, name="other")
     assert served.operator.get("/api/v1/stats/fpy?recipe=other").json()["figures"][0]["value"] is None
 
@@ -198,14 +201,6 @@ def test_a_recipe_that_an_update_refuses_leaves_the_figures_that_need_it_out(ser
     assert (figures["raw_fpy"]["trials"], figures["dpmo"]["value"], figures["dpmo"]["trials"]) == (5, None, 0)
     for path in ("stats/spc", "stats/pareto", "reports/figures.csv"):
         assert served.operator.get(f"/api/v1/{path}").status_code == 200
-
-
-def test_pareto_and_chart(served):
-    with_history(served)
-    (bar,) = served.operator.get("/api/v1/stats/pareto?by=label").json()["bars"]
-    assert (bar["name"], bar["calls"], bar["confirmed"], bar["false_calls"], bar["open"]) == ("cracked", 3, 1, 1, 1)
-    spc = served.operator.get("/api/v1/stats/spc").json()
-    assert "limits need 8" in spc["calls"]["missing"]
 
 
 def test_a_query_that_cannot_be_answered_is_refused(served):

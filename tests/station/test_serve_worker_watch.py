@@ -53,9 +53,6 @@ class Watch:
             self.passed_s = min(passed_s, self.passed_s + every_s)
             self._watch.look()
 
-    def beat(self):
-        beat(self.database)
-
     def faults(self):
         return [(fault.kind, fault.about) for fault in self.database.read(fault_log.open_faults)]
 
@@ -113,7 +110,7 @@ def test_silence_counts_from_the_row_when_web_starts_again(shop, watch, age_s):
     due, later = shop.accept({"R1": LIGHT}, within_s=1), Watch(shop.config, shop.database, age_s)
     decided_s = next(at for at in range(1, 20) if later.at(at) or shop.is_decided(due))
     assert decided_s == max(3, SILENT_S - age_s), "a worker that lives gives a sign meanwhile"
-    later.beat()
+    beat(shop.database)
     later.at(later.passed_s + 2)
     assert later.faults() == []
 
@@ -162,7 +159,7 @@ def test_a_fault_of_an_earlier_web_is_cleared_by_the_first_sign(config, database
         fault_log.note(connection, new, 1)
     watch = Watch(config, database)
     watch.at(1)
-    watch.beat()
+    beat(database)
     watch.at(2)
     assert watch.faults() == []
 
