@@ -415,23 +415,19 @@ def test_the_same_fault_again_counts_up(database):
 def test_states_change_only_to_other_states(database):
     with database.writing() as connection:
         assert (states.intake(connection), states.line(connection)) == (Intake.OPEN, LineState.DOWN)
-        assert states.change(connection, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=NOON)
-        assert not states.change(connection, Subject.INTAKE, Intake.DRAINING, by="bob", now_us=NOON)
+        # The drain of a person is noted as theirs, also while the worker ends.
+        for by, changes in ((Process.WORKER, True), (Process.WORKER, False), ("ann", True), ("bob", False)):
+            assert states.change(connection, Subject.INTAKE, Intake.DRAINING, by=by, now_us=NOON) == changes
+        assert the(states.current(connection, Subject.INTAKE)).changed_by == "ann"
+        assert not states.change(connection, Subject.INTAKE, Intake.DRAINING, by=Process.WORKER, now_us=NOON)
+        with pytest.raises(ConfigError):  # else that person's drain would look like the worker's
+            keys.add(connection, Process.WORKER, Role.ENGINEER, keys.generate(), now_us=NOON)
         assert states.intake(connection) is Intake.DRAINING
         for beat_us in (NOON, NOON + 1):
             states.beat(connection, Process.WORKER, pid=7, now_us=beat_us, facts={"board": None})
         assert states.heartbeats(connection)[Process.WORKER].beat_us == NOON + 1
         states.beat(connection, Process.WORKER, pid=7, now_us=NOON + 2)
         assert states.heartbeats(connection)[Process.WORKER].facts == {"board": None}  # what it does not say stays
-
-
-def test_a_persons_drain_during_the_end_of_the_worker_is_noted_as_theirs(database):
-    with database.writing() as connection:
-        for by, changes in ((Process.WORKER, True), (Process.WORKER, False), ("ann", True), (Process.WORKER, False)):
-            assert states.change(connection, Subject.INTAKE, Intake.DRAINING, by=by, now_us=NOON) == changes
-        assert the(states.current(connection, Subject.INTAKE)).changed_by == "ann"
-        with pytest.raises(ConfigError):  # else that person's drain would look like the worker's
-            keys.add(connection, Process.WORKER, Role.ENGINEER, keys.generate(), now_us=NOON)
 
 
 def test_the_chain_of_the_audit_shows_a_changed_entry(database):

@@ -257,16 +257,6 @@ def test_a_picture_that_is_replaced_before_it_is_handed_in_is_looked_at_again(co
     assert (counted.left, counted.faults()) == ([], [])
 
 
-def test_what_goes_wrong_while_a_picture_is_looked_at_leaves_it_to_the_next_look(counted, monkeypatch):
-    counted.write_all()
-    with monkeypatch.context() as patch:
-        patch.setattr(PictureFile, "read", lambda *_: 1 / 0)
-        patch.setattr("coe.serve.gate.folder_feeder.decode", lambda file, **_: file.read(9))
-        with pytest.raises(ZeroDivisionError):
-            counted.look(5)
-    assert len(counted.look(5)) == 1
-
-
 def test_of_two_services_on_one_folder_one_hands_in(camera, tmp_path):
     camera.write("SN1/R1__A.png", png(1))
     first = camera.feeder
@@ -323,13 +313,20 @@ def test_each_board_is_handed_in_once_whenever_the_gate_is_killed(counted, monke
     assert not list((counted.served.gate.config.data / "folders").rglob("*.json"))
 
 
-def test_notes_on_a_disk_that_does_not_answer_wait_for_it_and_hold_up_no_other(counted):
+def test_a_disk_that_does_not_take_notes_and_what_goes_wrong_while_a_picture_is_looked_at_leave_it_to_the_next_look(
+    counted, monkeypatch
+):
     counted.write_all()
     files = counted.served.gate.files
     files.is_silent = True
     with pytest.raises(Problem):
         counted.look()
     files.is_silent = False
+    with monkeypatch.context() as patch:
+        patch.setattr(PictureFile, "read", lambda *_: 1 / 0)
+        patch.setattr("coe.serve.gate.folder_feeder.decode", lambda file, **_: file.read(9))
+        with pytest.raises(ZeroDivisionError):
+            counted.look(5)
     assert [board.serial for board in counted.look(6)] == ["SN1"]
 
 

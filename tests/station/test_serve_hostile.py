@@ -61,26 +61,14 @@ def test_a_key_of_another_role_does_nothing(served):
             problem(client.request(operation.method, path_of(operation)), 403, "wrong-role")
 
 
-LEADING_OUT = (
-    "..%2f..%2fetc%2fpasswd",
-    "..",
-    "%2e%2e%2f%2e%2e%2fx",
-    "a%00b",
-    "a%0ab",
-    "%1b[2J",
-    "x" * 300,
-    "%e2%80%aex",
-)
-
-
 def test_no_name_leads_out_of_the_folder(served):
     data = served.gate.config.data
 
     def paths():
         return {*data.rglob("*"), *data.parent.iterdir()}
 
-    before = paths()
-    for name in LEADING_OUT:
+    before, out = paths(), ("..%2f..%2fetc%2fpasswd", "..", "%2e%2e%2f%2e%2e%2fx")
+    for name in (*out, "a%00b", "a%0ab", "%1b[2J", "x" * 300, "%e2%80%aex"):
         for path in (f"/api/v1/boards/{name}/views/v", f"/api/v1/boards/k/views/{name}"):
             request = served.feeder.build_request("PUT", "/", content=png())
             request.url = request.url.copy_with(raw_path=path.encode())
@@ -88,12 +76,13 @@ def test_no_name_leads_out_of_the_folder(served):
     assert {path.name for path in paths() - before if not path.is_dir()} <= {"serve.db-wal", "serve.db-shm"}
 
 
-def test_a_body_that_is_too_large_is_refused_with_and_without_its_length(served):
+def test_a_body_that_is_too_large_is_refused_with_and_without_its_length_and_who_has_no_key_sends_little(served):
     served.limit(body=50_000)
     problem(put(served.feeder, "k", "v", b"x" * 60_000), 413, "too-large")
     answer = served.feeder.put("/api/v1/boards/k/views/v", content=iter([b"x" * 10_000] * 6))
     problem(answer, 413, "too-large")
     problem(served.feeder.post("/api/v1/boards/k", content=b"[" * 60_000), 413, "too-large")
+    problem(served.nobody.post("/api/v1/session", content=b"x" * 5000, headers=WITH_HEADER), 413, "too-large")
     assert files_of(served) == []
 
 
@@ -139,9 +128,6 @@ def test_a_client_that_leaves_in_the_middle_leaves_nothing(served):
     eventually(lambda: files_of(served) == [])
 
 
-NO_OBJECTS = (b"{", b"NaN", b'{"recipe": NaN}', b"\xff\xfe", b'{"recipe": "a", "recipe": "b"}', b"[" * 9999)
-
-
 @pytest.mark.parametrize("path", ["/api/v1/boards/k1", "/api/v1/boards/k1/views/R1"])
 def test_a_body_that_is_compressed_is_refused_as_such(served, path):
     send = served.feeder.put if "views" in path else served.feeder.post
@@ -151,28 +137,25 @@ def test_a_body_that_is_compressed_is_refused_as_such(served, path):
 
 
 def test_a_body_that_is_no_object_of_json_is_refused(served):
-    for content in NO_OBJECTS:
+    for content in (b"{", b"NaN", b'{"recipe": NaN}', b"\xff\xfe", b'{"recipe": "a", "recipe": "b"}', b"[" * 9999):
         problem(served.feeder.post("/api/v1/boards/k", content=content), 400, "bad-request")
     for content in (b"", b"[]", b'"x"'):
         problem(served.feeder.post("/api/v1/boards/k", content=content), 422, "invalid")
 
 
-NOWHERE = {
-    "/api/v1/boards/99999999999999999999999": 404,
-    "/api/v1/boards/1?wait=1e9": 400,
-    "/api/v1/boards/1?wait=nan": 400,
-    "/api/v1/boards/1?wiat=1": 400,
-    "/api/v1/boards/1": 404,
-    "/api/v1/events?after=-1": 400,
-    "/api/v1/recipes/tiny/99999999999": 404,
-    "/api/v1/nothing": 404,
-    "/api/v1/boards/1/": 404,
-    "/%2Fevil.example/": 404,
-}
-
-
 def test_a_path_that_leads_nowhere_is_answered(served):
-    for path, status in NOWHERE.items():
+    for path, status in (
+        ("/api/v1/boards/99999999999999999999999", 404),
+        ("/api/v1/boards/1?wait=1e9", 400),
+        ("/api/v1/boards/1?wait=nan", 400),
+        ("/api/v1/boards/1?wiat=1", 400),
+        ("/api/v1/boards/1", 404),
+        ("/api/v1/events?after=-1", 400),
+        ("/api/v1/recipes/tiny/99999999999", 404),
+        ("/api/v1/nothing", 404),
+        ("/api/v1/boards/1/", 404),
+        ("/%2Fevil.example/", 404),
+    ):
         answer = served.engineer.get(path)
         assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), path
         assert "location" not in answer.headers
@@ -210,10 +193,6 @@ def test_a_note_has_lines_and_no_hidden_characters(served):
     assert served.operator.post("/api/v1/escapes", json={"serial": "S", "note": "a\r\n\tb"}).status_code == 201
 
 
-def test_who_has_no_key_sends_little(served):
-    problem(served.nobody.post("/api/v1/session", content=b"x" * 5000, headers=WITH_HEADER), 413, "too-large")
-
-
 def test_a_body_of_many_faults_is_refused_at_once():
     with pytest.raises(ConfigError, match=r"2,001 entries do not fit"):
         of_json({f"k{number}": 1 for number in range(2000)}, BoardRequest)
@@ -225,8 +204,7 @@ def test_a_body_of_many_faults_is_refused_at_once():
 def test_nobody_waits_for_a_large_body_of_another_client(served):
     """The body holds the interpreter for a while, and the loop goes on between its parts."""
     body = json.dumps({"recipe": "tiny", "views": {f"v{i}": {"refdes": "a", "component": 1} for i in range(60_000)}})
-    answers = []
-    ended = threading.Event()
+    answers, ended = [], threading.Event()
 
     def ask():
         with client_of(served.address) as client:
