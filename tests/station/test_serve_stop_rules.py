@@ -214,7 +214,7 @@ def test_a_hold_by_a_persons_answer_lets_no_board_begin_that_the_line_saw_before
     station._look()
     shop.database.write(states.hold, by=Process.WORKER, now_us=now_us(), reason="stop rule 'real'")
     station._next_look_s = math.inf
-    eventually(lambda: station._work() or station._state() is LineState.HELD)
+    eventually(lambda: (station._work(), station._state())[1] is LineState.HELD)
     assert shop.state(waits).state is BoardState.ACCEPTED
     station.close()
 
