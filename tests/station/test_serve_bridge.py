@@ -16,8 +16,7 @@ from waiting import eventually
 
 from coe.serve.bridge import outbox_relay
 from coe.serve.bridge.cfx import CfxFormat
-from coe.serve.bridge.event_format import EventFormat
-from coe.serve.bridge.sinks import Origin, Sink, SinkRequest
+from coe.serve.bridge.sinks import EventFormat, Origin, Sink, SinkRequest
 from coe.serve.database import event_log, fault_log, recipe_versions, states
 from coe.serve.enums import FaultKind, LineState, Process, Subject
 

@@ -12,11 +12,10 @@ from certificates import certificate
 from cryptography.hazmat.primitives import serialization
 from serve_rows import NOON, decided, ng
 
-from coe.serve.bridge.event_format import EventFormat
 from coe.serve.bridge.opcua import OpcUaSettings
 from coe.serve.bridge.opcua_server import COMPANION, NAMESPACE
 from coe.serve.bridge.outbox_relay import envelope_of
-from coe.serve.bridge.sinks import Origin, SinkFailed, StationStatus
+from coe.serve.bridge.sinks import EventFormat, Origin, SinkFailed, StationStatus
 from coe.serve.database import event_log
 from coe.serve.database.recipe_versions import KeptRecipes
 from coe.serve.enums import Intake, LineState

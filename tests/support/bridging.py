@@ -8,8 +8,7 @@ from serve_rows import NOON
 from waiting import eventually
 
 from coe.serve.bridge import outbox_relay
-from coe.serve.bridge.event_format import EventFormat
-from coe.serve.bridge.sinks import Origin, Sink, SinkConnection, SinkFailed
+from coe.serve.bridge.sinks import EventFormat, Origin, Sink, SinkConnection, SinkFailed
 from coe.serve.database import event_log, fault_log
 from coe.serve.enums import EventKind
 

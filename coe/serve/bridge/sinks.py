@@ -27,6 +27,7 @@ from coe.errors import CoeError, ConfigError, did_you_mean
 from coe.helpers import plugins, regular
 from coe.helpers.strict_model import Name, StrictModel, parsed_json
 from coe.helpers.strict_yaml import KeyPath
+from coe.serve.clock import iso
 from coe.serve.credentials import present
 
 if TYPE_CHECKING:
@@ -137,6 +138,25 @@ class Format(Protocol):
     def answer(self, request: Mapping[str, Any], at_us: int) -> Message | None:
         """Return the answer to a request; None if it is none, or not for this station, as by default."""
         return None
+
+
+class EventFormat(Format):
+    """Events in the service's own words, the same at each delivery; they name a recipe by name and version."""
+
+    def __init__(self, origin: Origin, heartbeat_s: float = 60.0) -> None:
+        self._station = origin.station
+
+    def messages(self, envelope: EventEnvelope) -> list[Message]:
+        event, recipe = envelope.event, envelope.recipe
+        content = {
+            "id": event.uuid,
+            "number": event.id,
+            "kind": event.kind.value,
+            "at": iso(event.happened_us),
+            "station": self._station,
+            "body": {**event.body, **({"recipe": recipe.name, "version": recipe.version} if recipe else {})},
+        }
+        return [Message(event.uuid, event.kind.value, event.happened_us, content)]
 
 
 class SinkConnection(ABC):
