@@ -237,7 +237,7 @@ def _wait_for_former(config: ServeConfig, ending: threading.Event) -> None:
     for process in Process:
         while (lock := _free(config, process)) is None:
             if not is_told:
-                sys.stderr.write(f"{process} of a killed run ends; waiting {ends_s - time.monotonic():.0f} s at most\n")
+                sys.stderr.write(f"waiting up to {ends_s - time.monotonic():.0f} s for the {process} of a killed run\n")
             is_told = True
             if ending.wait(LOOK_S) or time.monotonic() >= ends_s:
                 return

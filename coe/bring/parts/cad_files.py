@@ -36,7 +36,7 @@ class CadPart(NamedTuple):
     """A part of a board: where it lies, counterclockwise in degrees, and on which side ("top", "bottom").
 
     `said` are further fields by name: one such as DNP or Populate says whether the part is fitted. `is_out`: the
-    program leaves it out. `line` is its line in the file, for messages; 0: its place among the parts stands there.
+    program leaves it out. `line` is its line in the file, for messages; 0: messages give its place among the parts.
     """
 
     refdes: str

@@ -149,7 +149,7 @@ class _PlacementReader:
             (
                 *table.notes,
                 *([f"lines skipped, because they name no part: {few}"] if notes else ()),
-                *([f"several parts named the same, as on a panel: {list_few(twice, _MOST_TOLD)}"] if twice else ()),
+                *([f"designators of several parts, as on a panel: {list_few(twice, _MOST_TOLD)}"] if twice else ()),
                 *fitting.notes,
             ),
             frozenset(names_of[number] for number in fitting.said),

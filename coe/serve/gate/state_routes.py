@@ -83,7 +83,7 @@ def why_not_ready(connection: Connection, now_us: int) -> str:
     active = recipe_versions.all_active(connection)
     failed = {one.about for one in fault_log.open_faults(connection) if one.kind is FaultKind.INSPECTOR_FAILED}
     if active and {f"{one.name} {one.version}" for one in active} <= failed:  # nobody needs a key to read this
-        return "no active recipe can be opened; correct what the faults name; the line then opens it within 30 s"
+        return "no active recipe can be opened; correct what the faults name, and the line opens it within 30 s"
     return states.why_closed(connection)
 
 
