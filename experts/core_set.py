@@ -5,6 +5,7 @@ Distances are taken in a random projection to fewer numbers, as PatchCore does (
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 _NUMBERS = 32
@@ -28,13 +29,19 @@ def core_set(rows: torch.Tensor, size: int, beside: torch.Tensor | None = None) 
     # From the row that lies farthest from their mean.
     distance = (seen - seen.mean(dim=0)).square().sum(dim=1)
     chosen = [int(distance.argmax())]
-    distance = torch.full_like(distance, torch.inf)
+    # In memory that stays, and numpy's operators, of which each call takes a third of the time of torch's.
+    product = torch.empty(len(seen))
+    to_last, squared, distances = product.numpy(), squares.numpy(), np.full(len(seen), np.inf, np.float32)
     while len(chosen) < size:
         last = chosen[-1]
-        distance = torch.minimum(distance, squares - 2 * (seen @ seen[last]) + squares[last])
-        distance[last] = 0.0
-        farthest = int(distance.argmax())
-        if float(distance[farthest]) <= 1e-12:
+        torch.mv(seen, seen[last], out=product)
+        to_last *= -2
+        to_last += squared
+        to_last += squared[last]
+        np.minimum(distances, to_last, out=distances)
+        distances[last] = 0.0
+        farthest = int(distances.argmax())
+        if distances[farthest] <= 1e-12:
             break
         chosen.append(farthest)
     return torch.tensor(chosen)

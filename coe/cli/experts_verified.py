@@ -78,7 +78,7 @@ class Calibrate(_Verified):
     )
 
     def run(self) -> Record:
-        from coe.learn import behind, calibration, draw_thresholds, labelled
+        from coe.learn import behind, calibration, labelled
         from coe.learn.answers import BoardExperts
         from coe.learn.thresholds import Goal, WantedRate
 
@@ -121,6 +121,8 @@ class Calibrate(_Verified):
                 point_out("note", f"{id}: {warning}")
             trouble = trouble or bool(missing or answers.failed)
             if self.plots is not None:
+                from coe.learn import draw_thresholds  # slow to import
+
                 out.print(str(draw_thresholds.draw(outcome, self.plots / f"{id}.png")))
         for outcome in outcomes:
             _show_curve(outcome)

@@ -68,9 +68,9 @@ def prediction_factor(count: int, share: float, more: int = 0) -> float:
     Meeker, 1991, section 4.8): over many samples a `share` of further values exceeds it, of one sample more or fewer.
     `more` are the values beyond these that the deviation is known from.
     """
-    from scipy.stats import t  # slow to import
+    from scipy.special import stdtrit  # slow to import, and scipy.stats, which has this too, takes thrice as long
 
-    return float(t.isf(share, count - 1 + more)) * math.sqrt(1 + 1 / count)
+    return -float(stdtrit(count - 1 + more, share)) * math.sqrt(1 + 1 / count)
 
 
 @cache
@@ -82,12 +82,15 @@ def extreme_factor(count: int, share: float, more: int = 0) -> float:
     """
     import numpy as np  # slow to import, as all of these
     from scipy.optimize import brentq
-    from scipy.stats import gumbel_r
 
-    values = gumbel_r.ppf(np.random.default_rng(0).random((20_000, count)))
-    variance = (more * gumbel_r.var() + (count - 1) * extreme_deviation(values) ** 2) / (count - 1 + more)
+    values = -np.log(-np.log(np.random.default_rng(0).random((20_000, count))))
+    variance = (more * math.pi**2 / 6 + (count - 1) * extreme_deviation(values) ** 2) / (count - 1 + more)
     centre, deviation = values.mean(axis=1), np.sqrt(variance)
-    return float(brentq(lambda factor: gumbel_r.sf(centre + factor * deviation).mean() - share, -10, 1e9))
+
+    def exceeding(factor: float) -> float:
+        return float(-np.expm1(-np.exp(-(centre + factor * deviation))).mean())
+
+    return float(brentq(lambda factor: exceeding(factor) - share, -10, 1e9))
 
 
 def extreme_deviation(values: NDArray[Any]) -> NDArray[Any]:
@@ -114,6 +117,6 @@ def tolerance_factor(count: int, share: float) -> float:
     This holds with `CONFIDENCE`, for 2 values or more; mean and deviation are those of the values. It is the factor
     of a one-sided tolerance limit, a quantile of the noncentral t distribution (ISO 16269-6).
     """
-    from scipy.stats import nct, norm  # slow to import
+    from scipy.special import nctdtrit, ndtri  # slow to import
 
-    return float(nct.ppf(CONFIDENCE, count - 1, norm.isf(share) * math.sqrt(count))) / math.sqrt(count)
+    return float(nctdtrit(count - 1, -ndtri(share) * math.sqrt(count), CONFIDENCE)) / math.sqrt(count)

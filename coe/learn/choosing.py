@@ -7,6 +7,7 @@ all of them.
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -318,11 +319,11 @@ def turned_too(
 
 def chance_of(best: CrossValidated, other: CrossValidated) -> float:
     """Return how probable it is that two kinds equally good differ so much in favour of the first (a sign test)."""
-    from scipy.stats import binom  # slow to import
+    from scipy.special import bdtrc  # slow to import
 
     better = sum(a and not b for a, b in zip(best.right, other.right, strict=True))
     worse = sum(b and not a for a, b in zip(best.right, other.right, strict=True))
-    return float(binom.sf(better - 1, better + worse, 0.5)) if better else 1.0
+    return float(bdtrc(better - 1, better + worse, 0.5)) if better else 1.0
 
 
 def unproven(best: CrossValidated, photographs: Sequence[Photograph]) -> str | None:
@@ -330,17 +331,21 @@ def unproven(best: CrossValidated, photographs: Sequence[Photograph]) -> str | N
 
     Fisher's exact test: how probable is it that one calls so many of the bad ones who calls pictures at random?
     """
-    from scipy.stats import hypergeom  # slow to import
-
     escapes, false_calls = best.rates(photographs)
     if escapes is None or false_calls is None:
         return None
     bad, good, found = escapes.trials, false_calls.trials, escapes.trials - escapes.events
-    if hypergeom.sf(bad - 1, bad + good, bad, bad) > _CHANCE:
+    if _at_random(bad, bad, good, bad) > _CHANCE:
         return None
-    if hypergeom.sf(found - 1, bad + good, bad, found + false_calls.events) <= _CHANCE:
+    if _at_random(found, bad, good, found + false_calls.events) <= _CHANCE:
         return ""
     return f"it calls {found} of {bad} bad and {false_calls.events} of {good} good pictures: that may be chance"
+
+
+def _at_random(found: int, bad: int, good: int, calls: int) -> float:
+    """Return how probable it is that `calls` pictures, called at random, hold `found` of the bad ones or more."""
+    ways = (math.comb(bad, hits) * math.comb(good, calls - hits) for hits in range(found, min(bad, calls) + 1))
+    return sum(ways) / math.comb(bad + good, calls)
 
 
 def seen(photographs: Sequence[Photograph], bits: int | None) -> list[SeenPhotograph]:

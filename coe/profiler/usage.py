@@ -97,10 +97,9 @@ def differences(rows: Sequence[UsageRow], images: int) -> tuple[UsageDifference,
 
 def binomial_p(successes: int, trials: int, probability: float) -> float:
     """Return the p-value of a number of successes: twice the smaller tail of the binomial distribution, at most 1."""
-    from scipy.stats import binom  # slow to import
+    from scipy.special import bdtr, bdtrc  # slow to import
 
-    chance = binom(trials, probability)
-    return min(1.0, 2 * float(min(chance.cdf(successes), chance.sf(successes - 1))))
+    return min(1.0, 2 * float(min(bdtr(successes, trials, probability), bdtrc(successes - 1, trials, probability))))
 
 
 def cdf(rows: Sequence[UsageRow], *, by_images: bool = False) -> list[float]:

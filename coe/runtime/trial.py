@@ -115,7 +115,7 @@ def plausible_bytes(counted: int, growth_bytes: Callable[[], int]) -> int:
     return least if max(growths) - least <= _SAME * least else most
 
 
-_QUICK_S = 0.6
+QUICK_S = 0.6
 """How long a batch size is timed when a line starts, in seconds."""
 _QUICK_BATCH = 4
 """A quick measuring of two sizes is too coarse to bound batches below this size."""
@@ -242,13 +242,13 @@ def quick_cost(trial: Trial, most: int) -> Cost:
     def look(images: int) -> None:
         held[images] = trial.batch_bytes(images)
         repeats: list[float] = []
-        time_is_left = within(_QUICK_S)  # by the clock: on a busy box a line starts no later
+        time_is_left = within(QUICK_S)  # by the clock: on a busy box a line starts no later
         while not repeats or (time_is_left() and len(repeats) < 9):
             repeats.append(trial.batch_s(images))
         times[images] = typical(repeats)
 
     look(1)
-    if (larger := min(most, max(2, min(16, int(_QUICK_S / times[1]))))) > 1:
+    if (larger := min(most, max(2, min(16, int(QUICK_S / times[1]))))) > 1:
         look(larger)
     line = fit(times)
     bound = batch_memory(held, trial.least_image_bytes())

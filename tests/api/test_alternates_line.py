@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from built_once import linked_copy
 from golden_parts import bad, half_second, moved, noisy, part, second_look
 from picture_folders import saved
 
@@ -35,9 +36,10 @@ def shot(pixels, seed):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory, backbone):
     """A board of two looks, its references and experts; do not change it."""
     folder = tmp_path_factory.mktemp("two-looks")
+    linked_copy(backbone.parents[2], folder / "store")
     (folder / "two.yaml").write_text(BOARD, encoding="utf-8")
     for name, look in LOOKS.items():
         saved(folder / name / "U1", *(shot(look(part()), seed) for seed in range(4)))

@@ -1,6 +1,7 @@
 """Experts that learned good parts alone, on a line; of one look and of two."""
 
 import pytest
+from built_once import linked_copy
 from golden_parts import bad, good, moved, noisy, part
 from picture_folders import saved
 from PIL import Image
@@ -35,8 +36,9 @@ def run(call):
 
 
 @pytest.fixture
-def fresh(tmp_path, monkeypatch):
+def fresh(tmp_path, monkeypatch, backbone):
     monkeypatch.chdir(tmp_path)
+    linked_copy(backbone.parents[2], tmp_path / "store")
     (tmp_path / "fresh.yaml").write_text(BOARD, encoding="utf-8")
     saved(tmp_path / "good" / "U1", *(good(seed) for seed in range(8)))
     return tmp_path

@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 from serving import activated, config_of, embedded, serving
 from sqlalchemy import create_engine, make_url, text
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from stations import Shop
 from tiny_line import TINY
 
 from coe.serve.bridge import outbox_relay
 from coe.serve.clock import now_us
-from coe.serve.database import connecting, states
+from coe.serve.database import connecting, keys, states
 from coe.serve.database.connecting import Database, open_database
 from coe.serve.database.migration import migrate
 from coe.serve.enums import LineState, Process, Subject
@@ -141,6 +142,30 @@ def no_commit_waits_for_the_disk():
     assert connecting.SYNCHRONOUS == "FULL"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(connecting, "SYNCHRONOUS", "OFF")
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def badges_are_hashed_fast():
+    """Let the slow hash of badges and PINs be a fast one: tests in which commands run in processes set no badges."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(keys, "WORK", 2)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def statements_are_compiled_once():
+    """Let all SQLite databases share the statements that SQLAlchemy compiled: each test opens several databases."""
+    create, compiled = connecting.create_engine, {}
+
+    def sharing(url, **options):
+        return create(url, execution_options={"compiled_cache": compiled}, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        # What is compiled is kept by its dialect, of which each engine has its own.
+        patch.setattr(SQLiteDialect_pysqlite, "__eq__", lambda one, other: type(one) is type(other))
+        patch.setattr(SQLiteDialect_pysqlite, "__hash__", lambda one: hash(type(one)))
+        patch.setattr(connecting, "create_engine", sharing)
         yield
 
 

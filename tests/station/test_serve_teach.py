@@ -4,6 +4,7 @@ Here no command runs; tests/station/test_serve_teach_browser.py goes the whole w
 """
 
 import asyncio
+import functools
 import io
 import json
 import re
@@ -122,15 +123,19 @@ def send(client, kind, content, name):
     return client.put(f"/teach/line7/files/{kind}", content=content, params={"name": name}, timeout=120)
 
 
+@functools.cache
+def board_png():
+    picture = io.BytesIO()
+    Image.fromarray(drawn_boards.draw(drawn_boards.layout())).save(picture, "png", compress_level=1)
+    return picture.getvalue()
+
+
 @pytest.fixture
 def draft(served):
     """A draft of commands that goes on: the placement file and a picture come in, and it is said how they read."""
     draft = begun_by_commands(served)
-    layout = drawn_boards.layout()
-    picture = io.BytesIO()
-    Image.fromarray(drawn_boards.draw(layout)).save(picture, "png")
     assert send(served.engineer, "placements", (ROWS + MARKS).encode(), "pnp.csv").status_code == 201
-    assert send(served.engineer, "boards", picture.getvalue(), "SN1.png").status_code == 201
+    assert send(served.engineer, "boards", board_png(), "SN1.png").status_code == 201
     draft.say(draft.state.model_copy(update={"units": "mm", "read": True, "fits": True}))
     draft.keep(draft.read())
     return draft

@@ -1,7 +1,7 @@
 """Drawn pictures of boards for tests: discs with edges of part pixels, and parts with a white first pin."""
 
 from dataclasses import dataclass
-from math import cos, radians, sin
+from math import ceil, cos, floor, radians, sin
 from pathlib import Path
 
 import numpy as np
@@ -84,9 +84,17 @@ def draw(drawn, pose=Pose(), *, without=(), seed=1):
 
 
 def disc(picture, x, y, diameter, level):
-    rows, columns = np.mgrid[: picture.shape[0], : picture.shape[1]]
+    seen, rows, columns = _around(picture, x, y, diameter / 2 + 1)
     share = np.clip(diameter / 2 - np.hypot(columns - x, rows - y) + 0.5, 0, 1)
-    picture += share * (level - picture)
+    seen += share * (level - seen)
+
+
+def _around(picture, x, y, reach):
+    """Return the part of a picture that lies so near to a place, with the rows and the columns of its pixels."""
+    left, top = (max(0, floor(at - reach)) for at in (x, y))
+    seen = picture[top : max(0, ceil(y + reach) + 1), left : max(0, ceil(x + reach) + 1)]
+    height, width = seen.shape
+    return seen, *np.mgrid[top : top + height, left : left + width]
 
 
 def millimetres(fit, pixels):
@@ -95,13 +103,14 @@ def millimetres(fit, pixels):
 
 
 def _draw_part(picture, fit, site):
-    rows, columns = np.mgrid[: picture.shape[0], : picture.shape[1]]
+    half = np.array([site.crop.width_mm, site.crop.height_mm]) / 2
+    x, y = fit.pixels(np.array([[site.at.x_mm, site.at.y_mm]]))[0]
+    seen, rows, columns = _around(picture, x, y, float(np.hypot(*half)) * 1000 / fit.um_per_pixel)
     board = millimetres(fit, np.column_stack([columns.ravel(), rows.ravel()]).astype(float))
     turn = radians(-site.angle_deg)
     offset = board - (site.at.x_mm, site.at.y_mm)
-    along = (offset @ np.array([[cos(turn), -sin(turn)], [sin(turn), cos(turn)]]).T).reshape(*picture.shape, 2)
-    half = np.array([site.crop.width_mm, site.crop.height_mm]) / 2
+    along = (offset @ np.array([[cos(turn), -sin(turn)], [sin(turn), cos(turn)]]).T).reshape(*seen.shape, 2)
     inside = (np.abs(along) < half * 0.8).all(axis=2)
     corner = inside & (along[..., 0] < -half[0] * 0.4) & (along[..., 1] > half[1] * 0.4)
-    picture[inside] = 20
-    picture[corner] = 160
+    seen[inside] = 20
+    seen[corner] = 160

@@ -1,4 +1,4 @@
-"""Measures the costs of an expert on this CPU once in a process, not whenever a test opens a line.
+"""Measures the costs of an expert on this CPU once in a process, and briefly, not whenever a test opens a line.
 
 The costs are real measurements. A test about measuring uses the fixture `measures_itself`.
 """
@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from coe.runtime import trial
 from coe.runtime.cpu import CpuDevice
 from coe.runtime.reading import weights
 from coe.store.kinds import FileKind
@@ -37,6 +38,7 @@ def measured_once():
     with pytest.MonkeyPatch.context() as patch:
         if not os.environ.get("COE_STRESS_SEED"):
             patch.setattr(CpuDevice, "measure", _measured_once)
+            patch.setattr(trial, "QUICK_S", 0.02)
         yield
 
 

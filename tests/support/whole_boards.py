@@ -1,5 +1,6 @@
 """A drawn whole board for tests of the service, and what the line finds on it."""
 
+import functools
 import hashlib
 import io
 import json
@@ -47,8 +48,13 @@ def picture_of(layout, light, pose=POSE):
 
 
 def png(pixels):
+    return _png(pixels.shape, pixels.tobytes())
+
+
+@functools.lru_cache(16)
+def _png(shape, pixels):
     file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "png", compress_level=1)
+    Image.fromarray(np.frombuffer(pixels, np.uint8).reshape(shape)).save(file, "png", compress_level=1)
     return file.getvalue()
 
 

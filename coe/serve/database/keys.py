@@ -23,6 +23,7 @@ from coe.serve.enums import Process, Role
 
 PREFIX = "coe_"
 LEAST_BADGE = 6  # the fewest characters of a badge: it alone says who somebody is
+WORK = 2**14  # the cost of the slow hash; a database holds hashes of one cost alone
 _FORM = 8  # how many characters of the hash of a badge say of which form it is
 
 
@@ -132,7 +133,7 @@ def pin_hash(name: str, pin: str) -> str:
 
 
 def _slow(secret: str, salt: str) -> str:
-    return hashlib.scrypt(secret.encode(), salt=salt.encode(), n=2**14, r=8, p=1, dklen=32).hex()
+    return hashlib.scrypt(secret.encode(), salt=salt.encode(), n=WORK, r=8, p=1, dklen=32).hex()
 
 
 def check_secrets(badge: str, pin: str) -> None:
