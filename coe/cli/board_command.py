@@ -45,22 +45,22 @@ _LEAST_GOOD = 10
 class Placed(Bringing):
     """The options of a board that is made from a placement file."""
 
-    placements: Path | None = option("Placement (pick-and-place) file, for pictures of whole boards.", metavar="FILE")
+    placements: Path | None = option("Placement (pick-and-place) file, if pictures show whole boards.", metavar="FILE")
     images: Path | None = option("Pictures of whole boards, at any scale and rotation.", metavar="FOLDER")
     outline: Path | None = option(
-        "Outline: Gerber (Edge.Cuts, profile) or .kicad_pcb. Default: from --placements.", metavar="FILE"
+        "Board outline: Gerber (Edge.Cuts, profile) or .kicad_pcb. Default: from --placements.", metavar="FILE"
     )
     side: str = option("Side that the camera sees: top or bottom.", "top")
-    held: bool = option("A fixture holds each board in place: no marks needed.", False)
-    in_pixels: bool = option("x and y are pixels from the top left corner, y downwards. Implies --held.", False)
+    held: bool = option("Boards lie in a fixture: no fiducials are needed.", False)
+    in_pixels: bool = option("Places are pixels from the top left corner, y downwards. Implies --held.", False)
     marks: list[str] | None = option(
-        "Pixel of a mark or part in the first picture, e.g. FID1=812,340, if the board is not found: two, or four "
-        "for a tilted camera.",
+        "If the board is not found: pixel of a fiducial or part in the first picture, e.g. FID1=812,340. Give two, "
+        "or four if the camera is tilted.",
         None,
         "--mark",
         metavar="NAME=X,Y",
     )
-    good: bool = option("The boards in the pictures are good: learn parts from them.", False)
+    good: bool = option("The boards in the pictures are good: train on them.", False)
 
     def placed(self, placements: Path, name: str, to: Path) -> FirstBoard:
         """Make a board from a placement file; raises ConfigError."""
@@ -111,10 +111,10 @@ def _named_point(word: str) -> tuple[str, tuple[float, float]]:
 
 
 class New(Placed):
-    """Make a first board, in commented files for you to edit; existing files are kept.
+    """Make a first board: commented files for you to edit. Existing files are not replaced.
 
-    The output ends with open decisions (TODO in the files) and the next commands. With --run, exit status 1 if
-    something is left to decide.
+    The output ends with open decisions (TODO in the files) and the next commands. With --run, exit status 1 if a
+    decision is open.
 
     Example: coe-board new line7 --photos photos --run
     """
@@ -123,7 +123,7 @@ class New(Placed):
     photos: Path | None = option("Photographs: <component>/<label>/<image>.", metavar="FOLDER")
     polarity: PolarityOption = None
     to: Path = option("Folder for the new files.", Path("."), metavar="FOLDER")
-    run_next: bool = option("Also run the next commands, if nothing is open.", False, "--run")
+    run_next: bool = option("Also run the next commands, if no decision is open.", False, "--run")
 
     def run(self) -> Exit:
         check_name(self.name)

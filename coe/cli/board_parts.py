@@ -31,30 +31,30 @@ class Bringing(Options):
 
     units: str | None = option("Unit of the placement file: mm, um, mil or inch. Default: from the file.")
     bom: Path | None = option(
-        "Bill of materials with designators: adds values, packages and parts not fitted.", metavar="FILE"
+        "Bill of materials with designators: adds values and packages, and tells which parts are not fitted.",
+        metavar="FILE",
     )
     columns: str | None = option(
-        "Columns with unknown names: refdes=Bauteil,x=Ost,y=Nord; also rotation, side, value, package, "
-        "component, fitted and left_out. Without a header, all fields in order: refdes,x,y,rotation.",
+        "Names of columns that are not recognised: refdes=Bauteil,x=Ost,y=Nord; also rotation, side, value, package, "
+        "component, fitted, left_out. Without a header: all fields in order, e.g. refdes,x,y,rotation.",
         metavar="LIST",
     )
     bom_columns: str | None = option(
-        "Columns of the BOM with unknown names: refdes=Position; also value, package, fitted and left_out.",
-        metavar="LIST",
+        "The same for the BOM: refdes=Position; also value, package, fitted, left_out.", metavar="LIST"
     )
     not_fitted: list[str] | None = option(
-        "Word for a part that is not fitted, e.g. N.C. or NC/*. Repeatable.", metavar="WORD"
+        "Word that marks a part as not fitted, e.g. N.C. or NC/*. Repeatable.", metavar="WORD"
     )
     leave_out: list[str] | None = option("Part not to inspect, e.g. J4 or TP*. Repeatable.", metavar="NAME")
     bottom_x: str | None = option(
-        "Bottom x is as seen from the top (through the board) or bottom. Default: leave these parts out."
+        "Side from which x of bottom parts is seen: top (through the board) or bottom. Default: leave bottom parts out."
     )
     bottom_angle: str | None = option(
-        "Bottom angles are counterclockwise as seen from the bottom, or from the top with 0 mirrored left to right "
-        "(top) or top to bottom (top-180, as in KiCad)."
+        "bottom: angles of bottom parts are counterclockwise, seen from the bottom. Seen from the top: top if 0 is "
+        "mirrored left to right, top-180 if top to bottom (as in KiCad)."
     )
     answers: Path | None = option(
-        "Answers for an earlier export. Default: answers.yaml beside parts.csv, if present.", metavar="FILE"
+        "answers.yaml of an earlier export. Default: the one beside parts.csv, if any.", metavar="FILE"
     )
     yes: bool = option("Accept the placement file as read, without asking.", False)
 
@@ -103,21 +103,21 @@ class Bringing(Options):
 
 
 class Parts(Bringing):
-    """Make parts.csv, which runs read, from a CAD program's file; answers.yaml keeps your answers.
+    """Make parts.csv, which runs read, from a file of a CAD program.
 
-    It shows how the columns are read and asks whether that is right. For a new export, the same command shows which
-    parts were added, removed and moved.
+    The command shows how it reads the columns, and asks whether that is right. answers.yaml keeps your answers. For a
+    new export, repeat the command: it also shows which parts were added, removed and moved.
 
     Example: coe-board parts pnp.csv --bom bom.csv --to line7
     """
 
     file: Path | None = argument(
-        "Placement (pick-and-place) file, table or board file. Without it, --bom gives a list of parts "
+        "Placement (pick-and-place) file, table or board file. Without it, parts.csv lists the parts of --bom "
         "without places, for pictures of single parts."
     )
     to: Path = option("Folder for parts.csv and answers.yaml.", Path("."), metavar="FOLDER")
     images: Path | None = option(
-        "Pictures of whole boards, on which the crops of the folder's recipe.yaml are drawn before asking.",
+        "Pictures of whole boards. Before it asks, the command draws the crops of the folder's recipe.yaml on them.",
         metavar="FOLDER",
     )
 
@@ -171,13 +171,13 @@ class Parts(Bringing):
 
 
 class Convert(Bringing):
-    """Move the placement file of an old recipe into parts.csv and answers.yaml.
+    """Rewrite an old recipe that names a placement file: make parts.csv and answers.yaml beside it.
 
     Example: coe-board convert line7/recipe.yaml --placements pnp.csv --bom bom.csv
     """
 
-    file: Path = argument("Recipe.", ...)
-    placements: Path | None = option("Placement file that the recipe was used with.", metavar="FILE")
+    file: Path = argument("Recipe to rewrite.", ...)
+    placements: Path | None = option("Placement file of the recipe.", metavar="FILE")
 
     def run(self) -> Exit:
         from coe.bring.parts.converting import convert, former_recipe

@@ -29,14 +29,14 @@ _SHOWN = 5
 
 
 class Bundle(OfBoard, InStore):
-    """Pack a board for another box: its file, calibration, experts with bodies and variants, and references.
+    """Pack a board for another machine: board file, calibration, experts with bodies and variants, and references.
 
-    Everything is checked first. Earlier versions of experts are not included.
+    The command first checks all files. Earlier versions of experts are not included.
 
     Example: coe-experts bundle line7.yaml --file recipe.yaml
     """
 
-    to: Path | None = option("Default: <board>.coe.", metavar="FILE")
+    to: Path | None = option("Bundle to write. Default: <board>.coe.", metavar="FILE")
     files: list[Path] | None = option(
         "Recipe, placement file or BOM to include. Repeatable.", None, "--file", metavar="FILE"
     )
@@ -84,16 +84,20 @@ class Bundle(OfBoard, InStore):
 
 
 class Install(WithKinds):
-    """Install a board from a bundle: check everything, run each expert once, then replace.
+    """Install a board from a bundle, after all files are checked and each expert has run once.
 
-    Without --replace nothing is replaced. After a kill, lines refuse the board until the same command has finished.
+    If the command is killed, lines refuse the board until you repeat the command and it finishes.
 
     Example: coe-experts install line7.coe
     """
 
     file: Path = argument("File made by coe-experts bundle.", ..., metavar="FILE")
-    rules_at: Path | None = option(f"Default: {config.RULES_FOLDER}.", None, "--rules", metavar="FOLDER")
-    replace: bool = option("Replace what has the same names; earlier versions are kept.", False)
+    rules_at: Path | None = option(
+        f"Folder for the board file. Default: {config.RULES_FOLDER}.", None, "--rules", metavar="FOLDER"
+    )
+    replace: bool = option(
+        "Replace files and experts of the same names; earlier versions are kept. Default: refuse if one differs.", False
+    )
 
     def run(self) -> None:
         shelf, folder, file = self.shelf, self.rules_at or Path(config.RULES_FOLDER), self.file

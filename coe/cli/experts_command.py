@@ -54,10 +54,11 @@ _SHOWN = ("accuracy", "accuracy_at_least", "map50", "recall_at_least", "held_out
 
 
 class List(InStore):
-    """List the experts of the store. Exit status 1 if a manifest cannot be read; the others are shown.
+    """List the experts and references of the store.
 
-    "Lets pass" is what an expert misses by its exam, and small defects if its training pictures had too few pixels.
-    Sizes are of complete weights; shared layers are added once in the sum.
+    Column "lets pass" names exam items that the expert lets pass, and small defects if its training pictures had too
+    few pixels. Column "size" includes layers that experts share; the sum counts them once. Exit status 1 if a manifest
+    cannot be read.
 
     Example: coe-experts list --board demo
     """
@@ -114,20 +115,22 @@ def _reference_row(m: ReferenceManifest) -> dict[str, Any]:
 
 
 class Show(WithKinds):
-    """Show the manifest of an expert: labels, checksums, training results and variants; or of a reference.
+    """Show the manifest of an expert (labels, checksums, training results, variants) or of a reference.
 
-    --weights writes complete weights as one file. --images, --text and --out find the window in which an expert reads
-    the text, as for the board file: check the picture before you use it. Exit status 1 if no window shows the text in
-    all pictures.
+    For an expert that reads, give --images, --text and --out: the command finds the window of the text, and prints it
+    for the board file. Check the picture before you use the window. Exit status 1 if no window shows the text in all
+    pictures.
 
     Example: coe-experts show demo/chip-resistor
     """
 
     id: str = argument("An expert of the store, BOARD/NAME, or references/BOARD/NAME.", ...)
-    weights: Path | None = option("Write the complete weights to this file, replacing it.", metavar="FILE")
-    images_at: Path | None = option("Pictures of good parts, to find the window of --text in.", None, "--images")
-    text: str | None = option("Text on the parts of --images.")
-    to: Path | None = option("Picture to write, with the window on each part.", None, "--out")
+    weights: Path | None = option(
+        "Write the complete weights, with shared layers, to this file. An existing file is replaced.", metavar="FILE"
+    )
+    images_at: Path | None = option("Folder with pictures of good parts that carry the text.", None, "--images")
+    text: str | None = option("Text on the parts.")
+    to: Path | None = option("PNG file to write: the parts with the window.", None, "--out")
 
     def run(self) -> Exit:
         if self.images_at is not None or self.text is not None or self.to is not None:
@@ -198,15 +201,17 @@ def _sheet(images: list[Image], found: FoundWindow) -> Image:
 class Verify(WithKinds):
     """Check experts: manifest, checksums, weights, and a forward pass in each precision.
 
-    Without names, the checksums of golden references are checked too. An expert trained with a reference that was since
-    replaced is damaged. An expert not proven better than a constant answer is reported as unproven.
+    Without names, the command also checks the references of the store. An expert also counts as damaged if the
+    reference it was trained with has been replaced. An expert is unproven if held-out pictures do not show that it is
+    better than always giving the same answer.
 
-    Exit status 1 if an expert is damaged, or of a kind that is not installed: then only its bytes are checked.
+    If the kind of an expert is not installed, only checksums are checked. Exit status 1 if an expert is damaged, or if
+    a kind is not installed.
 
     Example: coe-experts verify demo/chip-resistor
     """
 
-    ids: list[str] | None = argument("Experts, as BOARD/NAME. Default: all of the store.")
+    ids: list[str] | None = argument("Experts, as BOARD/NAME. Default: all experts of the store.")
 
     def run(self) -> Exit:
         shelf, references = self.shelf, References(self.shelf)
@@ -244,16 +249,16 @@ class Verify(WithKinds):
 
 
 class Synth(WithKinds):
-    """Make random weights for every expert of a board, to try a box before training.
+    """Make random weights for every expert of a board, to test a machine before training.
 
-    Verdicts mean nothing. Experts share files (hard links) to save disk space, but load separately. Experts in the
-    store are kept.
+    Verdicts of these experts mean nothing. Experts that are in the store are kept. To save disk space, the new experts
+    share files (hard links), but each is loaded separately.
 
     Example: coe-experts synth --board A
     """
 
     board: str = option("Board: a name or a YAML file.", ...)
-    files: int = option("Weights files for each kind; many experts share a file.", 2, min=1, max=config.MAX_COUNT)
+    files: int = option("Number of weights files for each kind.", 2, min=1, max=config.MAX_COUNT)
     seed: SeedOption = 0
 
     def run(self) -> None:
@@ -290,19 +295,19 @@ def _random_state(expert: Expert, seed: int, allowed: Sequence[str]) -> dict[str
 class Add(WithKinds):
     """Add the layers of a pretrained network to the store, as backbones/NAME. Nothing is downloaded.
 
-    The head is left out. Training of kinds like patch finds its backbone itself, and adds it from an installed package
-    if missing.
+    The head is left out. Training of patch, probe and similar kinds adds a missing backbone itself, if an installed
+    package contains it.
 
     Example: coe-experts backbone add resnet18.pth --kind resnet18 --licence BSD-3-Clause
     """
 
     what: str | None = argument(
-        "Kind with weights in an installed package, or a file of weights. Default: all in packages.",
+        "Kind whose weights an installed package contains, or a file of weights. Default: all such kinds.",
         metavar="[NAME|FILE]",
     )
-    kind: str | None = option("Network of a FILE: resnet18, efficientnet-lite0, ...")
-    name: str | None = option("Name under backbones/. Default: its kind.")
-    licence: str = option("Licence of a FILE's weights, kept in the store.", "")
+    kind: str | None = option("For a FILE: its network, e.g. resnet18.")
+    name: str | None = option("For a FILE: name under backbones/. Default: its kind.")
+    licence: str = option("For a FILE: licence of the weights; the store keeps it.", "")
     input_size: InputOption = None
 
     def run(self) -> None:
@@ -334,16 +339,17 @@ class Add(WithKinds):
 class History(InStore):
     """Show the versions of an expert or a reference that the store keeps.
 
-    Training, importing and restoring keep what they replace. Shared bytes are stored once; `alone` is what only this
-    version takes.
+    When training, import or restore replaces a version, the store keeps it. Column "alone" shows the bytes that no
+    other version shares.
 
     Example: coe-experts history demo/chip-resistor
     """
 
     id: str = argument("An expert of the store, BOARD/NAME, or references/BOARD/NAME.", ...)
     keep: int | None = option(
-        "Keep this many of the newest earlier versions; remove the others. Default: remove none. Commands that replace "
-        f"an expert keep {config.KEPT_VERSIONS} (${config.KEPT_VERSIONS_VARIABLE}), one if the disk is almost full.",
+        "Keep this many of the newest earlier versions, and remove the others. Default: remove none. Commands that "
+        f"replace an expert keep {config.KEPT_VERSIONS} (${config.KEPT_VERSIONS_VARIABLE}), or one if the disk is "
+        "almost full.",
         min=0,
         max=config.MAX_COUNT,
     )
@@ -371,10 +377,10 @@ class History(InStore):
 
 
 class Restore(InStore):
-    """Restore an earlier version of an expert or a reference, in one step.
+    """Restore an earlier version of an expert or a reference.
 
-    Its files are checked first. The replaced version is kept, so this can be undone. Open lines keep their version and
-    report the expert as changed; open them again.
+    The files of the earlier version are checked first. The store keeps the replaced version, so you can undo this.
+    Lines that are open cannot load the expert any more; reopen them.
 
     Example: coe-experts restore demo/chip-resistor@3
     """
@@ -422,13 +428,14 @@ def _row(manifest: Manifest | ReferenceManifest, place: Path | None) -> dict[str
 
 
 backbone_app = application(
-    "Manage pretrained networks, whose frozen layers experts use that learn from a few pictures.", is_group=True
+    "Manage pretrained networks. Kinds that learn from a few pictures use such a network with frozen layers.",
+    is_group=True,
 )
 add(backbone_app, Add)
 app = application(
     "Train, import, list, show and verify experts.\n\n"
-    "The store keeps an expert as BOARD/NAME, e.g. demo/chip-resistor, where the expert NAME of the board's file finds "
-    "its weights."
+    "The store knows an expert by BOARD/NAME, e.g. demo/chip-resistor: the board, and the expert's name in the board "
+    "file."
 )
 add(app, Train, Choose, Import, Prepare, Split, Boxes, Reference, Calibrate, Evaluate, Overlay, Crop, Learn, Bundle)
 add(app, Install, History, Restore, List, Show, Verify, Synth)

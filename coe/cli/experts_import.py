@@ -55,43 +55,43 @@ _UNCHECKED = "nothing was checked: no picture was judged (--images takes a few l
 class Import(Described):
     """Import weights from another program into the store. Code in a .pt or .pth file never runs.
 
-    State how the network sees pictures, unless the file does. With --images the command shows how many pictures the
-    expert judges as labelled. Exit status 1 if a file or a picture failed, or fewer than --right are right.
+    State how the network sees pictures, unless the file records it. With --images, the command shows how many pictures
+    the expert judges as labelled. Exit status 1 if a file or picture failed, or too few were right (--right).
 
     Example: coe-experts import line7/joints best.pt --kind yolov5m --input 640 --images labelled/
     """
 
-    id: str = argument("Expert in the store, BOARD/NAME; for a folder the board.", ...)
+    id: str = argument("Name of the expert in the store: BOARD/NAME. For a folder: BOARD.", ...)
     file: Path | None = argument(
-        "Weights: .safetensors, .pt, .pth, .ckpt or .onnx; or a folder of such files, each an expert. "
-        "Default, for a kind like marking: the weights in an installed package."
+        "Weights: .safetensors, .pt, .pth, .ckpt or .onnx; or a folder of such files, each an expert. Default: "
+        "weights of an installed package, for kinds such as marking."
     )
-    normalize: str | None = option("imagenet, 0..1, -1..1, 0..255, or MEAN,STD (0 to 1).", metavar="HOW")
+    normalize: str | None = option("Normalisation: imagenet, 0..1, -1..1, 0..255, or MEAN,STD (0 to 1).", metavar="HOW")
     resize: str | None = option(
-        "letterbox, stretch or center-crop; center-crop:256 resizes to 256 first.", metavar="HOW"
+        "letterbox, stretch or center-crop. center-crop:256 resizes to 256 pixels first.", metavar="HOW"
     )
-    interpolation: str | None = option(
-        "area, bilinear, bicubic (OpenCV), bilinear-antialias (torchvision).", metavar="HOW"
-    )
+    interpolation: str | None = option("area, bilinear, bicubic, or torchvision's bilinear-antialias.", metavar="HOW")
     channels: str | None = option("Order of the network's colours.", metavar="rgb|bgr")
-    pad: str | None = option("Colour around a letterbox, e.g. 114.", metavar="GREY")
-    output: str | None = option("Output of an ONNX model, if ambiguous.", metavar="NAME")
-    layout: str | None = option("scores, yolov8, corners, yolov5 or end2end, if ambiguous.", metavar="NAME")
-    activation: str | None = option("For the scores: softmax, sigmoid, or none.", metavar="NAME")
-    prefix: str | None = option("Network in a file of several, e.g. model_ema.", metavar="NAME")
-    force: bool = option("Ignore other labels, sizes or preprocessing in the file.", False)
-    as_backbone: bool = option("Leave out the head: weights for `train --init`.", False)
+    pad: str | None = option("Grey level of letterbox borders, e.g. 114.", metavar="GREY")
+    output: str | None = option("Name of the ONNX output to use, if not clear.", metavar="NAME")
+    layout: str | None = option("ONNX output, if not clear: scores, yolov8, corners, yolov5, end2end.", metavar="NAME")
+    activation: str | None = option("To get probabilities: softmax, sigmoid or none.", metavar="NAME")
+    prefix: str | None = option("Network to take from a file of several: model_ema, ...", metavar="NAME")
+    force: bool = option("Import even if the file or pictures contradict you.", False)
+    as_backbone: bool = option("Import without the head, for `train --init`.", False)
     images_at: Path | None = option(
-        "Pictures to check the import with: 20 or more in <label>/<picture>; for a detector YOLO's images/ "
-        "and labels/; or unlabelled pictures. For a folder: <expert>/<label>/<picture>.",
+        "Pictures that check the import: 20 or more in <label>/<picture>; for a detector, YOLO's images/ and "
+        "labels/; or unlabelled pictures. For a folder: <expert>/<label>/<picture>.",
         None,
         "--images",
     )
     sheet: Path | None = option(
-        "With unlabelled pictures: draw the results and ask whether they are right.", metavar="FILE"
+        "Draw the results on --images into this PNG file, and ask whether they are right.", metavar="FILE"
     )
     right: float = option("Share of labelled pictures that must be judged right.", 0.8)
-    draft: Path | None = option("For a folder: draft of the board file. Default: BOARD.yaml, unless it exists.")
+    draft: Path | None = option(
+        "For a folder: draft of the board file to write. Default: BOARD.yaml, unless it exists."
+    )
 
     def run(self) -> Exit:
         if self.as_backbone and (self.labels or self.images_at or self.board):

@@ -20,14 +20,14 @@ BatchOption = Annotated[int, typer.Option(min=1, max=config.MAX_COUNT, help="Ima
 ThreadsOption = Annotated[
     int, typer.Option(min=0, max=config.MAX_THREADS, help="Threads of the CPU; 0 uses all cores.")
 ]
-NoPrepareOption = Annotated[bool, typer.Option("--no-prepare", help="Do not prepare the expert (coe-experts prepare).")]
-TurnedOption = Annotated[bool, typer.Option("--turned", help="Parts may be rotated by any angle; that is no defect.")]
+NoPrepareOption = Annotated[bool, typer.Option("--no-prepare", help="Do not make variants (see coe-experts prepare).")]
+TurnedOption = Annotated[bool, typer.Option("--turned", help="Parts may lie at any angle: rotation is no defect.")]
 PolarityOption = Annotated[
     str | None,
     typer.Option(
         metavar="NAMES",
-        help="Components with a polarity, in addition to those known by name: reversed parts are defects. - "
-        "for none. Default: ask on a terminal.",
+        help="Components whose parts are defective when rotated by 180 degrees, separated by commas; - for none. "
+        "Add only those that their names do not show. Default: ask on a terminal.",
     ),
 ]
 BitsOption = Annotated[
@@ -35,7 +35,7 @@ BitsOption = Annotated[
     typer.Option(
         min=config.MIN_SAMPLE_BITS,
         max=config.MAX_SAMPLE_BITS,
-        help="Significant bits of 16-bit samples. Default: `bits` of the board, otherwise from the image.",
+        help="Significant bits of 16-bit samples. Default: `bits` of the board file, otherwise what the image states.",
     ),
 ]
 
@@ -65,7 +65,7 @@ class WithKinds(InStore):
 class Described(WithKinds):
     """How an expert that comes into the store is described, and what is done with it there."""
 
-    board: str | None = option("Board whose file gives kind, labels and input size.")
+    board: str | None = option("Board whose file states kind, labels and input size.")
     kind: str | None = option("Architecture: resnet18, yolov5n, onnx, ... or package.module:Class.")
     labels: str | None = option("Labels in the order of the network's outputs, e.g. ok,missing,cracked.")
     input_size: InputOption = None

@@ -29,8 +29,9 @@ from coe.placement.run_source import WholeBoards
 class Split(Options):
     """Write PHOTOS/split.csv, which divides pictures into training, verification and test.
 
-    Pictures of one part stay together, and existing lines stay: run it again after adding pictures. `reference` and
-    `train` use the training pictures, `calibrate` the verification pictures, `evaluate` the test pictures.
+    All pictures of one part get the same purpose. Existing lines do not change: run the command again after you add
+    pictures. `reference` and `train` use the training pictures, `calibrate` the verification pictures, and `evaluate`
+    the test pictures.
 
     Example: coe-experts split photos
     """
@@ -39,8 +40,8 @@ class Split(Options):
     verify: float = option("Share of verification pictures, for `calibrate`.", 0.2, min=0, max=0.9)
     test: float = option("Share of test pictures, for `evaluate`.", 0.2, min=0, max=0.9)
     group: str = option(
-        "Regular expression for the part of a path that pictures of one part share, e.g. '(SN[0-9]+)'. "
-        "Default: component and file name up to '__'.",
+        "Regular expression, e.g. '(SN[0-9]+)': pictures show the same part if it finds the same text in their "
+        "paths. Default: the same component, and the same file name up to '__'.",
         "",
     )
     seed: SeedOption = 0
@@ -74,24 +75,27 @@ SHEET = "sheet.png"
 
 
 class Boxes(Options):
-    """Make a YOLO data set from boxes of another program or from masks, with a sheet to confirm it.
+    """Make a YOLO data set from another program's boxes, or from masks.
 
-    A listed picture without boxes is good. Polygons and rotated boxes become upright boxes. If anything does not fit,
-    it is listed and nothing is written. Check sheet.png before you train.
+    A picture is good if the annotations name it without a box, or if its mask is all 0. Polygons and rotated boxes
+    become upright boxes. If a file, picture, label or box cannot be used, the command lists all such faults and writes
+    nothing. Check sheet.png, which shows the boxes, before you train.
 
     Example: coe-experts boxes result.json --images photos --to joints
     """
 
     annotations: Path = argument("COCO JSON, Pascal VOC XML (a file or a folder of them), or a folder of masks.", ...)
-    images: Path = option("The pictures, with subfolders.", ..., metavar="FOLDER")
-    to: Path = option("A new folder: images/, labels/, data.yaml, sheet.png.", ..., metavar="FOLDER")
+    images: Path = option("Folder with the pictures; subfolders are included.", ..., metavar="FOLDER")
+    to: Path = option("New folder, for images/, labels/, data.yaml and sheet.png.", ..., metavar="FOLDER")
     labels: str | None = option(
-        "Labels in the order of the board file. Masks: 1 is the first label, 2 the second; with one label, "
-        "everything but 0. Default: labels of the file.",
+        "Labels in the order of the board file; required for masks. In a mask, value 1 means the first label, 2 the "
+        "second; with a single label, every value but 0 means it. Default: the labels of the annotation file.",
         metavar="LIST",
     )
-    clip: bool = option("Clip boxes at the edge of their picture.", False)
-    unmarked_good: bool = option("Treat pictures without annotations as good. Default: skip them.", False)
+    clip: bool = option("Cut boxes off at the edge of their picture.", False)
+    unmarked_good: bool = option(
+        "Treat pictures that the annotations do not name as good. Default: leave them out.", False
+    )
 
     def run(self) -> Record:
         from coe.annotations import annotation_file, yolo_folder
@@ -124,18 +128,21 @@ class Boxes(Options):
 
 
 class Overlay(Placing):
-    """Draw what will be cut out of a board: crops, reference designators, first pins, and the fiducials found.
+    """Draw on a board's picture what will be cut out: crops, reference designators, first pins, and fiducials.
 
-    Check it before you inspect: each outline must lie on its part, each dot at the corner of its first pin. Exit status
-    1 if the board is not registered or a crop lies partly outside the picture; 3 if the picture cannot be read.
+    Check the drawing before you inspect: each outline must lie on its part, and each dot at the corner of the first
+    pin. Exit status 1 if the board was not found, or if a crop lies partly outside the picture; 3 if the picture cannot
+    be read.
 
     Example: coe-experts overlay SN1.png --board line7 --recipe line7/recipe.yaml
     """
 
     picture: Path = argument("Picture of a whole board.", ...)
     board: str = option(A_BOARD, ...)
-    to: Path = option("Picture to write, a .png.", Path("overlay.png"), "--out")
-    side: int = option("Longer side of the picture in pixels; it is never enlarged.", 1600, min=200, max=20_000)
+    to: Path = option("PNG file to write.", Path("overlay.png"), "--out")
+    side: int = option(
+        "Longer side of the drawing in pixels; smaller pictures keep their size.", 1600, min=200, max=20_000
+    )
 
     def run(self) -> Exit:
         layout, to, loaded = self.layout(), self.to, rules.load(self.board)
@@ -176,18 +183,18 @@ class Overlay(Placing):
 class Crop(Placing):
     """Cut the components out of pictures of whole boards: OUT/<component>/<label>/<refdes>-<serial>.png.
 
-    `reference`, `train`, `calibrate` and `evaluate` use these photographs. Exit status 1 if a component could not be
-    cut out; it is named.
+    `reference`, `train`, `calibrate` and `evaluate` use these photographs. Exit status 1 if a part could not be cut
+    out; the output gives the reason.
 
     Example: coe-experts crop line7 --recipe line7/recipe.yaml --images boards --out photos
     """
 
-    board: str | None = argument("Board whose components the recipe must name. Default: the components of the recipe.")
+    board: str | None = argument("Board whose file must have each component that is cut out. Default: no check.")
     images_at: Path = option("Pictures of whole boards: a folder, or one picture.", ..., "--images")
     to: Path = option("Folder for the photographs; existing pictures are kept.", ..., "--out")
     label: str = option(
-        "Label of all parts of these boards, e.g. good; it names the folder in that of the component. "
-        "Default: none; sort the crops into such folders yourself.",
+        "Label of all parts of these boards, e.g. good. Default: none; then sort the crops into folders of labels "
+        "yourself.",
         "",
     )
 

@@ -30,23 +30,23 @@ LABELLED = "the labelled pictures of its training"
 
 
 class Prepare(WithKinds):
-    """Prepare experts for fast loading in each precision (variant), and compare the variants with fp32.
+    """Make files of experts that load fast, one for each precision (variant), and compare the variants with fp32.
 
-    The weights file does not change; prepared files (blobs) are added to its folder. Exit status 1 if an expert could
-    not be prepared, 4 if the disk is full.
+    The files (blobs) are added to the expert's folder; its weights file does not change. Exit status 1 if an expert
+    could not be prepared, 4 if the disk is full.
 
     Example: coe-experts prepare --board demo --images build/demo/images
     """
 
     ids: list[str] | None = argument("Experts, as BOARD/NAME. Default: all that lack a variant.")
-    board: str | None = option("Only the experts of this board; its rules tell which images each expert sees.")
+    board: str | None = option("Only the experts of this board. Its rules say which of --images each expert sees.")
     variants: str | None = option(
-        f"Precisions to prepare, of {', '.join(KNOWN)}. Default: {USUAL}; with --images int8 too."
+        f"Variants to make, from {', '.join(KNOWN)}. Default: {USUAL}, and with --images also int8."
     )
     images_at: Path | None = option(
-        "Sample images to measure the agreement on. Default: generated images.", None, "--images"
+        "Sample images on which each variant is compared with fp32. Default: generated images.", None, "--images"
     )
-    force: bool = option("Prepare again what is prepared already.", False)
+    force: bool = option("Make existing variants again.", False)
 
     def run(self) -> Record:
         shelf, ids, images_at = self.shelf, self.ids, self.images_at

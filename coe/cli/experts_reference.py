@@ -20,23 +20,27 @@ from coe.store.references import References
 class Reference(OfBoard, InStore):
     """Make the references of a board's components from pictures of good parts.
 
-    Pictures of a component become one reference: their median, and how much good parts differ. An outlier is skipped
-    and named. A reference in the store gets a new version; running lines keep theirs. Exit status 1 if a picture was
-    skipped or a reference could not be made.
+    The pictures of a component become one reference: their median, and how far good parts usually differ from it.
+    Pictures that do not fit the others are left out and listed. An existing reference gets a new version; running lines
+    keep the old one. Exit status 1 if a picture was left out or a reference could not be made.
 
     Example: coe-experts reference demo --images good/
     """
 
     images_at: Path = option(
-        "Pictures of good parts: <component>/good/<image> or <component>/<image>, a single image, or "
-        "images.csv. Folders of bad parts are skipped.",
+        "Pictures of good parts: <component>/good/<image> or <component>/<image>, a single image, or images.csv. "
+        "Other folders of labels are skipped.",
         ...,
         "--images",
     )
     first_of_two: bool = option(
-        "Of two pictures of a component use only the first. Otherwise two that differ make no reference.", False
+        "If there are exactly two pictures of a component, use only the first. Without this option, two pictures that "
+        "differ make no reference.",
+        False,
     )
-    alternate: str = option("For components with several references: make this one.", "", "--as", show_default=False)
+    alternate: str = option(
+        "Name of the reference to make, if components have several.", "", "--as", show_default=False
+    )
 
     def run(self) -> Exit:
         from coe.learn import golden_reference

@@ -44,33 +44,33 @@ from coe.variants import accept
 
 
 class Train(Described):
-    """Train an expert on labelled images; the best epoch on held-out images goes into the store.
+    """Train an expert on labelled images and put it into the store.
 
-    With --body and --freeze, experts share their first layers with another expert: they are stored and loaded once.
+    Kinds with epochs keep the epoch that is best on held-out images. With --body and --freeze, the new expert shares
+    its first layers with another expert; these layers are stored and loaded once.
 
     Example: coe-experts train line7/R0402 --board line7.yaml --data photos/
     """
 
     id: str = argument("Name of the expert in the store: BOARD/NAME.", ...)
     data: Path = option(
-        "Photographs <component>/<label>/<image> (with --board a label may be good or bad) or "
-        "<label>/<image>; for patch and difference also <component>/<image>; or the YAML file of a YOLO data "
-        "set.",
+        "Folder of photographs: <component>/<label>/<image> or <label>/<image>; with --board a label may be "
+        "good or bad. For patch and difference also <component>/<image>. For YOLOv5 the YAML file of a data set.",
         ...,
     )
     epochs: EpochsOption = 30
     batch: BatchOption = 32
     learning_rate: float = option("Learning rate.", 1e-3, "--lr", min=1e-7, max=1e3, callback=finite)
     init: str | None = option("Start from the weights of this expert.")
-    body: str | None = option("Start from this expert and freeze the layers of --freeze.")
-    freeze: str | None = option("Frozen layers: beginnings of tensor names, e.g. conv1,bn1,layer1.")
+    body: str | None = option("Start from this expert, and freeze the layers that --freeze names.")
+    freeze: str | None = option("Layers to freeze: prefixes of tensor names, e.g. conv1,bn1,layer1.")
     false_calls: float | None = option(
-        "Share of good parts that may be false calls, for kind patch. Default: 0.05.", min=1e-6, max=0.5
+        "For kind patch: share of good parts that may be false calls. Default: 0.05.", min=1e-6, max=0.5
     )
     turned: TurnedOption = False
     seed: SeedOption = 0
     threads: ThreadsOption = 0
-    bf16: bool | None = option("Compute products in bf16, weights stay fp32. Default: where the processor has bf16.")
+    bf16: bool | None = option("Multiply in bf16; weights stay fp32. Default: bf16 if the processor has it.")
     bits: BitsOption = None
 
     def run(self) -> None:
@@ -207,28 +207,30 @@ def _frozen(text: str | None) -> tuple[str, ...]:
 class Learn(OfBoard, WithKinds):
     """Retrain experts with corrected pictures, and replace those that get better.
 
-    Half of the corrected pictures are used for training, with the photographs. Old and new expert judge the others, and
-    photographs that the old one was not trained on. The new one replaces the old only if it is proven better; the old
-    one is kept (coe-experts history).
+    A new expert is trained on the photographs and half of the corrected pictures. Then the old and the new expert judge
+    the other half, and photographs that the old one was not trained on. The new expert replaces the old one only if it
+    is proven better. The store keeps the old one (coe-experts history).
 
-    Exit status 0 if all experts were replaced, 1 if one was not, 2 if nothing could be learned.
+    Exit status 0 if all experts were replaced, 1 if some were not, 2 if none could be trained.
 
     Example: coe-experts learn line7.yaml --from runs/line7/monday --photos photos/ --mark SN1/R7__R0402.png=good
     """
 
-    of: list[Path] = option("A run, or an export of the station. Repeatable.", ..., "--from", metavar="FOLDER")
+    of: list[Path] = option(
+        "Folder of a run, or an export of the station. Repeatable.", ..., "--from", metavar="FOLDER"
+    )
     photos: Path = option("Photographs to train with: <component>/<label>/<picture>.", ...)
-    images_at: Path | None = option("Folder of a run's pictures, if they were moved.", None, "--images")
+    images_at: Path | None = option("Folder with the run's pictures, if you moved them.", None, "--images")
     mark: list[str] | None = option(
-        "Correct a picture of the first run: good, bad or a label, e.g. SN1/R7__R0402.png=good; nothing after "
-        "= undoes it. Kept in the run's folder. Repeatable.",
+        "Correct the label of a picture of the first run: good, bad or a label, e.g. SN1/R7__R0402.png=good. "
+        "Nothing after = removes the correction. The run's folder keeps corrections. Repeatable.",
         metavar="IMAGE=LABEL",
     )
-    take: bool = option("Replace experts even if the new one is not proven better.", False)
+    take: bool = option("Replace an expert even if the new one is not proven better.", False)
     epochs: EpochsOption = 30
     batch: BatchOption = 32
     seed: SeedOption = 0
-    no_prepare: bool = option("Do not prepare experts that are replaced.", False)
+    no_prepare: bool = option("Do not make variants of the new experts.", False)
 
     def run(self) -> Exit:
         from coe.learn import lessons

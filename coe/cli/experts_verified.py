@@ -49,31 +49,32 @@ _NAMED = 20
 class _Verified(OfBoard, WithKinds):
     images_at: Path = option(
         "Verified pictures: <component>/<label>/<picture> (a label may be good or bad), "
-        "<expert>/<label>/<picture>, or a table with the columns path, expert, label (and reference).",
+        "<expert>/<label>/<picture>, or a table with the columns path, expert, label and, if needed, reference.",
         ...,
         "--images",
     )
-    confidence: float = option("Confidence that a rate is not above its bound.", CONFIDENCE, min=0.5, max=0.9999)
+    confidence: float = option("Confidence of the bounds of rates.", CONFIDENCE, min=0.5, max=0.9999)
 
 
 class Calibrate(_Verified):
-    """Set thresholds for a wanted rate, and calibrate scores, on verified pictures.
+    """Find the threshold of each expert that keeps a rate on verified pictures, and calibrate its scores.
 
-    Give --escapes or --false-calls, as the rate of each expert. --write saves BOARD.calibration.yaml beside the board
-    file, which takes effect at once; delete the file to undo it. Training pictures of an expert are refused. Exit
-    status 1 if a picture could not be judged, or no threshold is proven to hold the rate.
+    Give the rate by --escapes or --false-calls; each expert must keep it. --write saves the thresholds as
+    BOARD.calibration.yaml beside the board file. Lines that open later use them; to undo this, delete the file. The
+    command refuses training pictures of an expert. Exit status 1 if a picture could not be judged, or if no threshold
+    is proven to keep the rate.
 
     Example: coe-experts calibrate line7.yaml --images verified/ --escapes 0.01 --plots build/calibration
     """
 
     escapes: float | None = option("Largest share of bad parts that may pass, e.g. 0.01.", min=0, max=1)
     false_calls: float | None = option("Largest share of false calls among good parts, e.g. 0.02.", min=0, max=1)
-    write: bool = option("Write the calibration file beside the board file.", False)
-    unproven: bool = option("Also use thresholds that are not proven to hold the rate.", False)
-    plots: Path | None = option("Folder for a picture (PNG) of each expert.")
+    write: bool = option("Write the calibration file beside the board file, and repeat the experts' exams.", False)
+    unproven: bool = option("Also accept thresholds that are not proven to keep the rate.", False)
+    plots: Path | None = option("Folder for a plot (PNG) of each expert.")
     near: bool = option(
-        "For classifiers that have not learned good parts, such as imported ones: train patch experts as a "
-        "second check and print their lines for the board file.",
+        "For classifiers that know no good parts, such as imported ones: train patch experts as a second check, "
+        "and print lines for the board file.",
         False,
     )
 
@@ -262,15 +263,16 @@ def _put(board: Rules, outcomes: Sequence[ExpertCalibration], *, write: bool) ->
 class Evaluate(_Verified):
     """Count escapes and false calls of a board's experts on verified pictures, by expert and component.
 
-    Each expert runs alone in full precision; the rules judge its findings. Training pictures of an expert are refused.
+    Each expert runs alone in full precision; the rules judge its findings. The command refuses training pictures of an
+    expert.
 
-    Exit status 0 if every picture is judged as labelled, 1 if not, 2 if the pictures cannot be used, 3 if a picture or
-    an expert failed, 4 if the report cannot be written.
+    Exit status 0 if every picture is judged as labelled, 1 if some are not, 2 if the pictures cannot be used, 3 if a
+    picture or an expert failed, 4 if the report cannot be written.
 
     Example: coe-experts evaluate line7.yaml --images verified/ --report build/evaluation.html
     """
 
-    report: Path | None = option("Write a page (HTML) with the rates and the wrong pictures.")
+    report: Path | None = option("HTML file for a report of the rates and of the wrongly judged pictures.")
 
     def run(self) -> Record:
         from coe.learn import evaluation, labelled

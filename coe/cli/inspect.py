@@ -44,7 +44,8 @@ class WatchOptions(Options):
     """The options of `--watch`."""
 
     watch: Path | None = option(
-        "Instead of --images: inspect pictures as they arrive in this folder, until Ctrl-C. The same command resumes.",
+        "Instead of --images: inspect pictures as they arrive in this folder, until Ctrl-C. The same command "
+        "resumes the run.",
         metavar="FOLDER",
     )
     settle: str = option(
@@ -54,8 +55,8 @@ class WatchOptions(Options):
         hidden=True,
     )
     quiet_time: str = option(
-        "With --watch: close a board after this long without a picture of it, unless it is known to be "
-        "complete (--parts, --expect).",
+        "With --watch: close an incomplete board after this long without a new picture of it. Boards that --parts "
+        "or --expect shows to be complete are closed at once.",
         "30s",
         hidden=True,
     )
@@ -84,7 +85,8 @@ class WatchOptions(Options):
 class Inspect(Placing, WatchOptions, OnLine):
     """Inspect the images of a board; write verdicts, findings and a report with pictures.
 
-    Results are written to results.jsonl at once, and at the end to results.csv, summary.json and report.html.
+    Each result is written to results.jsonl at once. The end of the run writes results.csv, summary.json and
+    report.html.
 
     Exit status: 0 all OK; 1 some NG or REVIEW; 2 wrong usage or configuration; 3 some images could not be inspected; 4
     results could not be written; 130 interrupted (use --resume).
@@ -97,8 +99,8 @@ class Inspect(Placing, WatchOptions, OnLine):
     board: str = option("Board: a name (A, demo, ...) or a YAML file of rules.", ...)
     images_at: Path | None = option(
         "An image, images.csv (columns path, component, serial, refdes, reference, sha256), or a folder: "
-        "<component>/<image> or <serial>/<refdes>__<component>.<ext>. With --recipe the name of a picture is "
-        "its serial.",
+        "<component>/<image> or <serial>/<refdes>__<component>.<ext>. With --recipe, the name of a picture is "
+        "the serial of its board.",
         None,
         "--images",
     )
@@ -111,7 +113,8 @@ class Inspect(Placing, WatchOptions, OnLine):
     out_dir: Path | None = option("Folder for the results. Default: runs/<board>/<date-time>.", None, "--out")
     within: WithinOption = None
     expect: str | None = option(
-        "counts: a board with fewer pictures of a component than its `count` is REVIEW.", metavar="counts"
+        "counts: a board is REVIEW if it has fewer pictures of a component than `count` in the board file.",
+        metavar="counts",
     )
     resume: bool = option("Resume the run in --out: inspect only images without a verdict.", False)
     max_errors: int | None = option("Stop if more than this many images could not be inspected.", min=0, hidden=True)

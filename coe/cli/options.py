@@ -204,8 +204,8 @@ MaxWaitOption = Annotated[str | None, line_option("max_wait_s")]
 WithinOption = Annotated[
     str | None,
     typer.Option(
-        help="Time until a board's result is due after an image arrives, e.g. 5s. late-binding prioritises "
-        "due boards; late results are reported."
+        help="A board's result is due this long after its first image arrives, e.g. 5s. late-binding prioritises "
+        "boards that may become late; late results are reported."
     ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, max=config.MAX_SEED, help="Seed of all random choices.")]

@@ -23,14 +23,13 @@ class Placing(Options):
     """Where parts lie in pictures of whole boards."""
 
     recipe: Path | None = option(
-        "Board recipe (side, scale, outline, fiducials, crops): each picture shows a whole board. First check "
+        "Board recipe, if each picture shows a whole board: side, scale, outline, fiducials and crops. First check "
         "it with coe-experts overlay.",
         metavar="FILE",
     )
     parts: Path | None = option(
-        "The board's parts.csv in camera order, made by coe-board parts. Default with --recipe: beside it. "
-        "Without a recipe, a board that lacks a part is REVIEW, and experts are loaded before their images "
-        "arrive.",
+        "List of the board's parts, made by coe-board parts: a part without a picture makes its board REVIEW. Rows "
+        "in the camera's order let experts load early. Default with --recipe: parts.csv in its folder.",
         metavar="FILE",
     )
 

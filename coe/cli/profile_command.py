@@ -28,10 +28,10 @@ _SHOWN = 10
 
 
 class Measure(OnLine):
-    """Measure what experts cost on this machine, choose executors and the split of memory, and confirm the choice.
+    """Measure experts on this machine, then choose its executors and the split of its memory for a board.
 
-    coe-inspect finds the profile itself. An interrupted run resumes; a second board is added. Stop other programs
-    meanwhile.
+    coe-inspect uses the profile from then on. To resume after an interruption, repeat the command. Another board is
+    added to the profile. Stop other programs first.
 
     Example: coe-profile --board demo --images build/demo/images --memory 150MB --quick
     """
@@ -40,23 +40,23 @@ class Measure(OnLine):
 
     board: str | None = option("Board: a name (A, demo, ...) or a YAML file of rules.")
     images_at: Path | None = option("Sample images of the board. Default: generated images.", None, "--images")
-    quick: bool = option("Take about a minute instead of ten, with coarser figures.", False)
+    quick: bool = option("Take about one minute instead of ten; the figures are less exact.", False)
     faithful: int | None = option(
-        "Split memory as in the paper, with this seed for its random choice.",
+        "Split memory as in CoServe's paper, which draws the split at random, with this seed.",
         min=0,
         max=config.MAX_SEED,
         metavar="SEED",
     )
     on_machine: bool = option(
-        "Search by real runs, which take long, or by simulation with measured costs. Both confirm the winner "
-        "on the machine.",
+        "Compare splits by real runs, which take long, or by simulation with measured costs. Real runs confirm the "
+        "choice in both cases.",
         False,
         "--on-machine/--simulate",
     )
     to: Path | None = option(
         "File for the profile. Default: where coe-inspect looks for it.", None, "--out", metavar="FILE"
     )
-    show: bool = option("Print the profile and draw its curves, without measuring.", False)
+    show: bool = option("Print the existing profile and draw its curves; measure nothing.", False)
     plot: Path | None = option("File for the curves. Default: a .png in the profile's folder.", metavar="FILE")
 
     def run(self) -> None:

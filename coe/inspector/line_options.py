@@ -227,9 +227,9 @@ class LineOptions(BaseModel):
     memory: Annotated[
         int | None,
         Option(
-            "Memory for experts, batches and images under way, e.g. 1.5GiB.",
+            "Memory for experts, batches and accepted images, e.g. 1.5GiB.",
             ALL_DOORS,
-            f"the profile's, or {config.MEMORY}",
+            f"that of the profile, otherwise {config.MEMORY}",
             defaults={
                 Door.RUN: (None, "enough for a quarter of the experts and the activations"),
                 Door.PROFILE: (config.MEMORY, ""),
@@ -242,7 +242,7 @@ class LineOptions(BaseModel):
         Option(
             "Executors by device, e.g. cpu=2 or cuda=2,cpu=1.",
             INSPECTING | {Door.RUN},
-            f"the profile's, or {config.EXECUTORS}",
+            f"those of the profile, otherwise {config.EXECUTORS}",
             defaults={Door.RUN: (config.EXECUTORS, "")},
             check=check_executors,
         ),
@@ -252,7 +252,7 @@ class LineOptions(BaseModel):
         Option(
             "Threads of each executor.",
             INSPECTING,
-            "the profile's, or an equal share of the free cores",
+            "those of the profile, otherwise an equal share of the free cores",
             rare=True,
             typed=int,
             least=1,
@@ -335,7 +335,8 @@ class LineOptions(BaseModel):
     max_wait_s: Annotated[
         float | None,
         Option(
-            "Time that an image should take at most (as text: 60s); after half of it, late-binding prioritises it.",
+            "Time that an image should take at most (as text: 60s). After half of it, late-binding prioritises the "
+            "image.",
             INSPECTING | {Door.RUN},
             f"{config.MAX_WAIT_S:g}s",
             rare=True,
@@ -377,7 +378,7 @@ class LineOptions(BaseModel):
     allow_kinds: Annotated[
         tuple[str, ...],
         Option(
-            "Python package whose kinds a board may name by dotted path; its code will run. Commands also look in the "
+            "Allow the board to use kinds of this Python package; its code will run. For commands, it may lie in the "
             "working folder. Repeatable.",
             ALL_DOORS,
             rare=True,

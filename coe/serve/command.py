@@ -20,16 +20,16 @@ from coe.serve.enums import Role
 if TYPE_CHECKING:
     from coe.serve.database.connecting import Database
 
-app = application("Run the line as a service: boards arrive over HTTP, decisions leave in time, history is kept.")
+app = application("Run CoE as a service: it accepts boards over HTTP, inspects them in time, and keeps their history.")
 
 ConfigArgument = Annotated[Path, typer.Argument(metavar="CONFIG", help="Config file of the service.")]
 
 
 @app.command("run")
 def run_service(config_path: ConfigArgument) -> None:
-    """Run both processes of a service until SIGTERM or Ctrl-C; started boards are finished first.
+    """Run both processes of a service, web and worker, until SIGTERM or Ctrl-C; started boards are finished first.
 
-    A process that ends is restarted. In a plant, let systemd or compose run `web` and `worker`.
+    If one of them ends, it is restarted. In a plant, let systemd or compose run `web` and `worker`.
 
     Example: coe-serve run line7/serve.yaml
     """
@@ -41,7 +41,7 @@ def run_service(config_path: ConfigArgument) -> None:
 
 @app.command()
 def web(config_path: ConfigArgument) -> None:
-    """Run the pages, the intake of boards and the messages until SIGTERM or Ctrl-C.
+    """Run the process that serves the pages, receives boards and sends messages, until SIGTERM or Ctrl-C.
 
     Example: coe-serve web /etc/coe/serve.yaml
     """
@@ -53,7 +53,7 @@ def web(config_path: ConfigArgument) -> None:
 
 @app.command()
 def worker(config_path: ConfigArgument) -> None:
-    """Run the line that decides boards until SIGTERM or Ctrl-C; started boards are finished first.
+    """Run the process that inspects boards, until SIGTERM or Ctrl-C; started boards are finished first.
 
     Example: coe-serve worker /etc/coe/serve.yaml
     """
@@ -77,10 +77,13 @@ def init(
     allow_kind: AllowKindOption = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the service.")] = 8080,
     within: Annotated[
-        float | None, typer.Option(help="Seconds until a board is due, unless its request states another time.")
+        float | None,
+        typer.Option(
+            help="Seconds from the acceptance of a board until it is due, unless its request states another time."
+        ),
     ] = None,
 ) -> None:
-    """Create a service: a config file, a database, a key for each role, and a board's recipe if given.
+    """Create a service: a config file, a database, a key for each role, and the recipe of --board.
 
     Example: coe-serve init line7 --board demo --memory 150MB
     """
@@ -161,11 +164,13 @@ def verify_archive(config_path: ConfigArgument) -> None:
 @app.command("add-key")
 def add_key(
     config_path: ConfigArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Holder, as shown in the audit.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the holder, which the audit shows.")],
     role: Annotated[Role, typer.Option(help="Role of the holder.")],
-    days: Annotated[int | None, typer.Option(min=1, max=36500, help="Days until it expires. Default: never.")] = None,
+    days: Annotated[
+        int | None, typer.Option(min=1, max=36500, help="Days until the key expires. Default: never.")
+    ] = None,
 ) -> None:
-    """Create a key and print it; it is not shown again.
+    """Create a key and print it; the key is not shown again.
 
     Example: coe-serve add-key line7/serve.yaml printer-2 --role feeder --days 365
     """
@@ -183,10 +188,10 @@ def add_key(
 @app.command("set-person")
 def set_person(
     config_path: ConfigArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Person, or holder of a key.")],
-    role: Annotated[Role | None, typer.Option(help="Role of a new person.")] = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a person, or of the holder of a key.")],
+    role: Annotated[Role | None, typer.Option(help="Role of the person, if the name is new.")] = None,
 ) -> None:
-    """Let a person sign in with a badge, or with name and PIN; both are asked for.
+    """Set the badge and the PIN with which a person signs in; the command asks for both.
 
     Example: coe-serve set-person line7/serve.yaml "Eva Maier" --role operator
     """

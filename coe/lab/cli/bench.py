@@ -13,6 +13,6 @@ from coe.lab.cli.bench_serve import Serve
 from coe.lab.cli.bench_sim import Sim
 from coe.lab.cli.bench_switch import Switch
 
-app = application("Compare strategies: in virtual time, or on this machine with real weights files.")
+app = application("Compare strategies in virtual time or on this machine, and measure parts of CoE.")
 add(app, Sim, Run, Scale, Serve, Switch, Resident)
 main = partial(run, app)

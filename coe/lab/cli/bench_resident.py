@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class Resident(Options):
-    """Measure how many images one core inspects with a random expert that stays in memory.
+    """Measure how many images a second one core inspects with an expert that stays in memory.
 
-    Pictures pass through a line of one executor with one thread. "line" is the processor time of an image in all
-    threads, "device" in the executor, "bare" in a plain onnxruntime loop of the int8 model. "x fp32" is the speed
-    relative to fp32.
+    The expert has random weights; one executor with one thread runs it. Columns of processor time per image: "line" in
+    all threads, "device" in the executor, "bare" in a plain onnxruntime loop with the int8 model. "x fp32" is the speed
+    divided by that of fp32.
 
     Example: coe-bench resident --kind resnet18,yolov5n:320
     """

@@ -279,11 +279,11 @@ class _Runs:
 
 
 class Run(OnLine):
-    """Run strategies one after another over the same images and show a row for each.
+    """Run strategies one after another over the same images, and show a row for each.
 
-    Pools are filled before the first image. A switch is a load that a waiting image needs; "ratio" is its mean time
-    divided by a plain read of the same bytes. "peak RSS" is the peak memory of this process, with its growth in
-    brackets.
+    Memory is full of experts before the first image. A switch is a load that a waiting image needs. Column "ratio" is
+    the mean time of a switch, divided by the time of a plain read of the same bytes. "peak RSS" is the peak memory of
+    this process; the number in brackets is its growth during the run.
 
     Example: coe-bench run --strategy samba,coserve,late-binding --experts 40 --kind resnet18
     """
@@ -304,24 +304,26 @@ class Run(OnLine):
     input_size: int = option(
         "Without --board: input in pixels.", 224, "--input", min=config.MIN_INPUT, max=config.MAX_INPUT
     )
-    requests: int = option("Number of images; --images repeat as needed.", 400, min=1, max=config.MAX_COUNT)
+    requests: int = option(
+        "Number of images. The pictures of --images repeat as needed.", 400, min=1, max=config.MAX_COUNT
+    )
     strategy: str = option(
-        f"One or more, separated by commas. {PROFILED}: as coe-profile chose; {PAPER_DEFAULT}: as in the paper; "
-        f"samba{EAGER}, ...{EAGER}: as a plain PyTorch program.",
+        f"One or more, separated by commas. {PROFILED}: configured by coe-profile. {PAPER_DEFAULT}: memory split as "
+        f"in CoServe's paper. samba{EAGER}, ...{EAGER}: loads as a plain PyTorch program does.",
         config.STRATEGY,
         metavar="LIST|all",
     )
-    precision: str = option("fp32, mixed or both; labels are compared with fp32.", config.PRECISION, metavar="LIST")
+    precision: str = option("fp32, mixed, or fp32,mixed.", config.PRECISION, metavar="LIST")
     label_floor: float = option(
         "Smallest share of labels equal to fp32 for a smaller variant.", config.LABEL_FLOOR, min=0, max=1, hidden=True
     )
     profile_at: Path | None = option(
         f"Profile for {PROFILED}. Default: the file that coe-profile writes.", None, "--profile", hidden=True
     )
-    repeat: int = option(
-        "Runs of each strategy, every second round backwards; the median run is shown.", 1, min=1, max=config.MAX_COUNT
+    repeat: int = option("Number of runs of each strategy; the median run is shown.", 1, min=1, max=config.MAX_COUNT)
+    rate: float | None = option(
+        "Submit this many images a second, even if the line falls behind. Default: all at once.", metavar="RATE"
     )
-    rate: float | None = option("Images a second, even if the line falls behind. Default: all at once.", metavar="RATE")
     settling: int = option(
         "Leave this many first images out of p50 and p99.", 0, min=0, max=config.MAX_COUNT, hidden=True
     )

@@ -125,17 +125,16 @@ class _EventCounter:
 
 
 class Scale(Options):
-    """Measure how long this machine takes to decide, without models; a tenth of the experts fits into memory.
+    """Measure how long scheduling decisions take on this machine. No model runs.
 
-    "deciding" is the mean time to answer an event. It should hardly grow with experts or waiting images.
+    A tenth of the experts fits into memory. Column "deciding" is the mean time for an event, such as an arriving image.
+    It should hardly grow with the number of experts or of waiting images.
 
     Example: coe-bench scale --experts 10000 --requests 1000000 --every 4
     """
 
     experts: str = option("Numbers of experts on the board, separated by commas.", "300,3000,10000", metavar="LIST")
-    requests: str = option(
-        "Numbers of images that arrive at once and wait, separated by commas.", "1000,10000,100000", metavar="LIST"
-    )
+    requests: str = option("Numbers of images, separated by commas.", "1000,10000,100000", metavar="LIST")
     every_ms: float = option(
         "Time between images in milliseconds. Default: all at once.",
         0.0,

@@ -20,11 +20,12 @@ PARTS = "speed,decisions,intake,pages,clients,pace"
 
 
 class Serve(Options):
-    """Measure a running service: its own processes, real HTTP, real weights, a history of boards.
+    """Start a service with real weights and a history of boards, and measure it over HTTP.
 
-    speed: images a second, in turn with the engine of coe-inspect. decisions: from board accepted to decided. intake: a
-    picture of 5 MB. pages: every page. clients: events at many clients. pace: 600 boards an hour with 500 components.
-    Missed goals are marked; the exit status is 0.
+    The parts are speed (images per second of the service and of coe-inspect's engine), decisions (time from accepting a
+    board to deciding it), intake (time to accept a picture of 5 MB), pages (time of each page), clients (delivery of
+    events to many clients), and pace (600 boards an hour with 500 components each). The table marks missed goals; the
+    exit status is 0 even then.
 
     Example: coe-bench serve --parts pages,intake --history 100000
     """
@@ -32,9 +33,9 @@ class Serve(Options):
     parts: str = option("Parts to measure, separated by commas.", PARTS, metavar="LIST")
     board: str = option("Board with experts in the store.", "first_look")
     images: Path = option("Pictures of the board's components.", Path("build/first-look/images"))
-    memory: str = option("Memory of station and engine.", "25MB")
-    history: int | None = option("Boards in the history. Default: 100,000.", min=1, max=config.MAX_COUNT)
-    quick: bool = option("A short run of each part that takes seconds; figures mean nothing.", False)
+    memory: str = option("Memory of the service and, in speed, of the engine.", "25MB")
+    history: int | None = option("Number of boards in the history. Default: 100,000.", min=1, max=config.MAX_COUNT)
+    quick: bool = option("Run each part for seconds only; the figures then mean nothing.", False)
     store: StoreOption = None
     allow_kind: AllowKindOption = None
     json_to: JsonOption = None

@@ -90,21 +90,23 @@ class Drawing:
 class _Drawn(Options):
     """Which images come, and how."""
 
-    task: str = option(f"{', '.join(TASKS)} (paper section 5.1).", "A1", metavar="LIST|all")
+    task: str = option(f"Tasks of CoServe's paper (section 5.1): {', '.join(TASKS)}.", "A1", metavar="LIST|all")
     board: str | None = option(
-        f"Images of this board, drawn by its counts, instead of --task; {BOARD_IMAGES:,} unless --images is given.",
+        f"Draw images of this board by its counts, instead of --task: {BOARD_IMAGES:,}, or --images.",
         metavar="NAME|FILE",
     )
     order: str = option("iid: components at random by count. boards: board after board.", ORDERS[0], metavar="LIST|all")
     tail: str = option(
-        f"How counts decrease: {', '.join(TAILS)}; board: as the board's file has them.", BOARD, metavar="LIST|all"
+        f"How counts fall from component to component: {', '.join(TAILS)}; board: as in the board file.",
+        BOARD,
+        metavar="LIST|all",
     )
     images: int | None = option("Number of images.", min=1, max=config.MAX_COUNT, show_default="the paper's")
     every: float = option(
         "Time between images in milliseconds.", EVERY_S * 1e3, metavar="MS", min=0, max=config.MAX_COUNT
     )
     foresight: str = option(
-        "learned from earlier boards; parts: a parts list; none: images without reference designators.",
+        "Order of parts: learned from earlier boards; parts: from a parts list; none: unknown.",
         FORESIGHT[0],
         metavar="LIST|all",
     )
@@ -138,13 +140,13 @@ class _Boxes(Options):
     """Several boxes."""
 
     boxes: str | None = option(
-        "Numbers of equal boxes with a network, e.g. 1,2,4,8.", metavar="LIST", show_default="one box"
+        "Numbers of equal boxes in a network, e.g. 1,2,4,8.", metavar="LIST", show_default="one box"
     )
     boards: str | None = option(
-        "With --boxes: images of these boards, by their counts, instead of --task.", metavar="LIST"
+        "With --boxes: draw images of these boards by their counts, instead of --task.", metavar="LIST"
     )
     mishap: str = option(
-        "With --boxes, at half time: none, lost (a box dies) or joins (a box is added).", MISHAPS[0], metavar="LIST|all"
+        "With --boxes, halfway: none, lost (a box dies) or joins (a box is added).", MISHAPS[0], metavar="LIST|all"
     )
 
     def several(self) -> ClusterOptions | None:
@@ -203,33 +205,35 @@ def _fleets(several: ClusterOptions, drawing: Drawing, seed: int) -> list[tuple[
 class Sim(_Boxes, _Drawn):
     """Run tasks in virtual time with the controller that real lines use, and show a row for each run.
 
-    "at least" is the lower bound of the column before it: no order of the images could do better. "Belady" is the
-    fewest switches if images do not overtake each other: compare with it at a trickle. Labels are drawn by
-    the shares that the rules state.
+    Column "at least" is the bound of the column before it: no strategy could reach less. "Belady" is the fewest
+    switches if images keep their order; compare with it if images arrive slowly.
 
-    In mixed precision, host memory is empty at the beginning and filled while the disk is idle; --warm shows the
-    time after that.
-
-    With --boxes, a head sends each stage to the box that would be done with it first. "of bound" compares with one box
-    that has the memory, disks and processors of all; "recovered" with a cluster that always had the boxes of the end.
+    With --boxes, column "of bound" is the least possible time, divided by the time taken. "recovered" is the throughput
+    after --mishap, divided by that of a cluster that always had the final boxes.
 
     Example: coe-bench sim --board line7.yaml --device profile.json --seeds 5
     """
 
     context: typer.Context
     device: str = option(
-        f"{', '.join(preset.names())}, a YAML file of a box, or a profile (.json).",
+        f"{', '.join(preset.names())}, a YAML file that describes a box, or a profile (.json).",
         "numa-rtx3080ti",
         metavar="LIST|all|FILE",
     )
     strategy: str = option("One or more, separated by commas.", "all", metavar="LIST|all")
     precision: str = option(
-        "fp32: experts as trained. mixed: prepared experts in the variants a line would choose.", FULL, metavar="LIST"
+        "fp32: experts as trained. mixed: experts in the variants that a line would choose.", FULL, metavar="LIST"
     )
     doubtful: float = option(
-        "Share of a smaller variant's findings repeated in fp32.", config.ESCALATED_SHARE, metavar="SHARE", min=0, max=1
+        "With mixed: share of findings that are repeated in fp32.",
+        config.ESCALATED_SHARE,
+        metavar="SHARE",
+        min=0,
+        max=1,
     )
-    warm: bool = option("With mixed: start with full host memory.", False)
+    warm: bool = option(
+        "With mixed: start with full host memory. Default: it is empty, and fills while the disk is idle.", False
+    )
     max_wait: MaxWaitOption = None
     seed: int = option("Seed of the random components and labels.", 0, min=0, max=config.MAX_SEED)
     seeds: int = option("Number of seeds to run, from --seed on.", 1, min=1, max=1000)

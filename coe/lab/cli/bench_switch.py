@@ -32,12 +32,14 @@ _WORDS = ("kind", "variant")
 
 
 class Switch(Options):
-    """Measure the time of a random expert from disk, and from memory, until it is ready.
+    """Measure how long an expert with random weights takes to be ready, from disk and from memory.
 
-    "cold" reads from disk, "warm" from the system's cache. "x" compares the time before it with a plain read of the
-    file (int8: and opening a session) or, for "memory to ready", a plain copy of the fp32 weights; "x cpu" compares
-    processor time. On a GPU, "host to ready" is compared with a copy and the activation, and "another x4", batches of 4
-    images on random resident experts, with a batch on the last expert.
+    Column "cold" reads the file from disk, "warm" from the file cache; "memory to ready" begins with weights in memory.
+    Each "x" divides the time before it by the least time: a plain read of the file (for int8 also opening a session),
+    or for "memory to ready" a plain copy of the fp32 weights. "x cpu" is the same ratio for processor time.
+
+    On a GPU, the least time for "host to ready" is a plain copy and the activation. "another x4" is the time of a batch
+    of 4 images on a random expert in memory; its "x" divides it by the time on the expert that ran last.
 
     Example: coe-bench switch --kind resnet101,yolov5m --variant fp32
     """
@@ -46,9 +48,12 @@ class Switch(Options):
     input_size: int = option("Input size in pixels.", 224, "--input", min=32, max=config.MAX_INPUT)
     variant: str | None = option("Precisions to measure. Default: fp32,int8; on a GPU fp32,fp16,q8.", metavar="LIST")
     device: str = option("cpu, or cuda for the GPU.", "cpu")
-    repeats: int | None = option(f"Repeats; the median is shown. Default: {REPEATS}.", min=1, max=config.MAX_COUNT)
+    repeats: int | None = option(
+        f"Number of measurements; their median is shown. Default: {REPEATS}.", min=1, max=config.MAX_COUNT
+    )
     cycles: int | None = option(
-        "Instead of times: load, run and evict this often, and show the memory left behind.",
+        "Instead of measuring times, load, run and evict experts this many times, and show the memory that is not "
+        "freed.",
         min=4,
         max=config.MAX_COUNT,
     )
