@@ -3,7 +3,7 @@
     python -m apps.demo.own_board --to build/own
 
 It writes `pnp.csv` (all parts, three fiducials, four mounting holes), `bom.csv` (one part is not fitted) and
-`boards/SN1.png`, `boards/SN2.png`. The parts are drawn as boxes with terminations, leads and a mark at the first pin.
+`boards/SN1.png`, `boards/SN2.png`. The parts are drawn as boxes with terminations, leads and a mark at pin 1.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class Site:
         print_silk(self.scene, self.scene.text(self.refdes, 0, 0, size, Pose(x, y, angle), weight=0.15), self.rng)
 
     def silk_bar(self, x: float, y: float, w: float, h: float) -> None:
-        """Print a solid bar, the board's sign for a cathode, a plus or a first pin."""
+        """Print a solid bar, the board's sign for a cathode, a plus or pin 1."""
         print_silk(self.scene, self.scene.rect(x, y, w, h, corner=0.6), self.rng, worn=0.12)
 
     def mark(self, box: Points, pose: Pose) -> None:

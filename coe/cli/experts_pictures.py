@@ -128,10 +128,10 @@ class Boxes(Options):
 
 
 class Overlay(Placing):
-    """Draw on a board's picture what will be cut out: crops, reference designators, first pins, and fiducials.
+    """Draw on a board's picture what will be cut out: crops, reference designators, pin 1 of each part, fiducials.
 
-    Check the drawing before you inspect: each outline must lie on its part, and each dot at the corner of the first
-    pin. Exit status 1 if the board was not found, or if a crop lies partly outside the picture; 3 if the picture cannot
+    Check the drawing before you inspect: each outline must lie on its part, and each dot at the corner of pin 1.
+    Exit status 1 if the board was not found, or if a crop lies partly outside the picture; 3 if the picture cannot
     be read.
 
     Example: coe-experts overlay SN1.png --board line7 --recipe line7/recipe.yaml

@@ -28,7 +28,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class CropShape:
-    """A crop: its size on the board in mm, its size in pixels, and the corner of the part's first pin."""
+    """A crop: its size on the board in mm, its size in pixels, and the corner of the part's pin 1."""
 
     width_mm: float
     height_mm: float

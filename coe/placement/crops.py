@@ -83,7 +83,7 @@ def upright(pixels: DecodedImage, corners: Numbers, width_px: int, height_px: in
 
 
 def pin1(outline: Outline, shape: CropShape) -> Numbers:
-    """Return the corner (2,) of the first pin in the picture, in pixels."""
+    """Return the corner (2,) of pin 1 in the picture, in pixels."""
     names = ("top-left", "top-right", "bottom-right", "bottom-left")
     corner: Numbers = outline.corners[names.index(shape.pin1)]
     return corner

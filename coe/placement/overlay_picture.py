@@ -36,7 +36,7 @@ def overlay_of(board: BoardPicture, side_px: int = 1600, order: Order = "BGR") -
 def overlay(pixels: DecodedImage, layout: Layout, location: Location, side_px: int = 1600) -> DecodedImage:
     """Return a picture of a board with everything that is cut out of it, (h, w, 3) uint8 RGB, `side_px` a side at most.
 
-    Each crop has its outline and reference designator, and a dot at the corner of its first pin; crops outside of the
+    Each crop has its outline and reference designator, and a dot at the corner of its pin 1; crops outside of the
     picture are red, and those of skipped units grey and crossed out. Fiducials have a ring and a cross. A board that is
     not registered shows where fiducials were searched, and the reason. `pixels` is the whole picture.
     """

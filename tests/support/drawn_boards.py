@@ -1,4 +1,4 @@
-"""Drawn pictures of boards for tests: discs with edges of part pixels, and parts with a white first pin."""
+"""Drawn pictures of boards for tests: discs with edges of part pixels, and parts with a white pin 1."""
 
 from dataclasses import dataclass
 from math import ceil, cos, floor, radians, sin

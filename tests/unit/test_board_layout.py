@@ -202,7 +202,7 @@ SIZES = {
     "3x3": (3.0, 3.0),
     "DFN-8-2x3x0.9": (2.0, 3.0),
     "MSOP-10-3x3": (5.1, 3.0),
-    "PinHeader_1x04_P2.54mm_Vertical": (2.54, 17.78),  # around its first pin
+    "PinHeader_1x04_P2.54mm_Vertical": (2.54, 17.78),  # around its pin 1
     "PinSocket_2x14_P2.54mm": (7.62, 68.58),
     "HVSSOP-10-1EP_3x3mm_P0.5mm_EP1.57x1.88mm": (5.1, 3.0),
     "SC-74-6_1.5x2.9mm_P0.95mm": (3.0, 3.1),

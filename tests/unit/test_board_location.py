@@ -249,7 +249,7 @@ def test_a_crop_is_upright_whatever_the_angle(angle):
     location = locate(picture, drawn)
     shown = crop(picture, drawn.sites[0], location.fit)
     assert shown.shape == (32, 56, 3)
-    assert shown[6:9, 8:13].mean() > 140  # the first pin, at the top left
+    assert shown[6:9, 8:13].mean() > 140  # pin 1, at the top left
     assert max(shown[6:9, -13:-8].mean(), shown[-9:-6, 8:13].mean(), shown[-9:-6, -13:-8].mean()) < 40
     for more, shape, pin in (
         ({"turn": 180, "crop": 112}, (64, 112, 3), (slice(-18, -12), slice(-26, -16))),

@@ -67,7 +67,7 @@ def chip(seed):
 
 
 def circuit(seed, turned=False):
-    """Return an integrated circuit with bright leads, and a dim mark at its first pin, (120, 140, 3)."""
+    """Return an integrated circuit with bright leads, and a dim mark at its pin 1, (120, 140, 3)."""
     picture = np.full((120, 140, 3), 50, np.uint8)
     body = np.full((60, 120, 3), 45, np.uint8)
     cv2.circle(body, (14, 46), 7, (130, 130, 130), -1)

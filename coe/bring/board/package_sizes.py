@@ -3,7 +3,7 @@
 Names carry sizes in a few ways: chips in tenths of a mm (`1005Metric`, `CAPC1608X55N`) or in hundredths of an inch
 (`R0402`), bodies in mm (`SOIC-8_3.9x4.9mm`), IPC-7351 in hundredths of a mm (`SOIC127P600X175-8N`: pitch, span over
 the leads, height, pins), and EasyEDA in mm (`SOIC-8_L4.9-W3.9-P1.27-LS6.0-BL`). Rows of pins
-(`2x14_P2.54mm`) tell how far a header of KiCad reaches from its first pin, which is its place: a size reaches evenly to
+(`2x14_P2.54mm`) tell how far a header of KiCad reaches from its pin 1, which is its place: a size reaches evenly to
 both sides of a place.
 """
 
@@ -108,7 +108,7 @@ def _bare(match: re.Match[str]) -> tuple[float, float] | None:
 
 
 def _header(match: re.Match[str]) -> tuple[float, float]:
-    """Return the size of KiCad's `PinHeader_ROWSxPINS_Ppitch`, around its first pin.
+    """Return the size of KiCad's `PinHeader_ROWSxPINS_Ppitch`, around its pin 1.
 
     Pins that lie reach far to one side, and those of SMD have another place and pads: their names tell no size.
     """
@@ -124,8 +124,8 @@ def _gullwing(match: re.Match[str]) -> tuple[float, float]:
 
 
 def _of_easyeda(match: re.Match[str]) -> tuple[float, float]:
-    """Return the size of `SOIC-8_L4.9-W3.9-P1.27-LS6.0-BL`: body, pitch, span over leads, place of the first pin."""
-    # Leads stand along the length: below and above, or left and right (T: the first pin is at the top). Without a pitch
+    """Return the size of `SOIC-8_L4.9-W3.9-P1.27-LS6.0-BL`: body, pitch, span over leads, place of pin 1."""
+    # Leads stand along the length: below and above, or left and right (T: pin 1 is at the top). Without a pitch
     # there are two, at the ends.
     length, width = float(match[2]), float(match[3])
     span = float(match[5] or 0)

@@ -163,7 +163,7 @@ def _columns(bare: list[str], known_of: Mapping[str, Sequence[str]], *, needs_pa
 
     Between spaces, Ref X beside Y is two names, and so both axes need names of one form.
     """
-    # The names of both axes stand in one order: x of the middle and y of the first pin are no place.
+    # The names of both axes stand in one order: x of the middle and y of pin 1 are no place.
     pairs = zip(known_of.get("x", ()), known_of.get("y", ()), strict=False)
     pair = next((pair for pair in pairs if {*pair} <= {*bare}), ())
     if needs_pair and not pair:

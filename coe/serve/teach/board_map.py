@@ -76,7 +76,7 @@ def shown(draft: BoardDraft, picture: Path) -> dict[str, Any]:
 
 
 def parts_of(layout: Layout) -> list[dict[str, Any]]:
-    """Return name, corners (4, 2) in mm and the corner of the first pin of each part, as the camera sees them."""
+    """Return name, corners (4, 2) in mm and the corner of pin 1 of each part, as the camera sees them."""
     corners = ("top-left", "top-right", "bottom-right", "bottom-left")
     return [
         {
