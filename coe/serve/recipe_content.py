@@ -41,7 +41,7 @@ class WholeBoard(StrictModel):
 
     @property
     def reading(self) -> str:
-        """A digest of crops, corners of pin 1 and marks, to a nanometre, as an overlay shows them; raises ConfigError."""
+        """A digest of crops, pin 1 corners and marks, to a nanometre, as an overlay shows them; raises ConfigError."""
         return _reading(self)
 
     @property
