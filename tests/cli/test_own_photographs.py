@@ -1,4 +1,4 @@
-"""docs/own-board.md from photographs to a corrected expert, with photographs that the project draws: fewer than there."""
+"""docs/own-board.md from photographs to a better expert, with photographs that the project draws: fewer than there."""
 
 import shlex
 from pathlib import Path
