@@ -120,22 +120,22 @@ def _speeds(rows):
 
 
 def _warm(rows):
-    return {"an image every 4 ms, 0.5 % second looks, host memory full at the start": _speeds(rows)}
+    return {"all tasks in `mixed`, 0.5 % second looks, host memory full at the start": _speeds(rows)}
 
 
 def _cold(rows):
-    return {"the same, 2 % second looks, host memory empty at the start": _speeds(rows)}
+    return {"all tasks in `mixed`, 2 % second looks, host memory empty at the start": _speeds(rows)}
 
 
 def _boxes(rows):
     speeds = ", ".join(f"{speed:.3g}" for speed in _values(rows, "images_per_s"))
-    return {"task A1 on 1, 2, 4, 8 boxes": f"{speeds} images/s"}
+    return {"task A1 in fp32 on 1, 2, 4, 8 boxes": f"{speeds} images/s"}
 
 
 def _ahead(rows):
-    waits = [_values(rows, "p99_s", order=order)[0] for order in ("boards none", "boards", "boards parts")]
-    words = "board A, p99 latency: order of parts unknown; learned; from a parts list"
-    return {words: f"{'; '.join(f'{wait_s:.2f}' for wait_s in waits)} s"}
+    orders = {"order of parts unknown": "boards none", "learned": "boards", "from a parts list": "boards parts"}
+    waits = (f"{words} {_values(rows, 'p99_s', order=order)[0]:.2f} s" for words, order in orders.items())
+    return {"p99 latency on board A": ", ".join(waits)}
 
 
 def _overall(rows):
@@ -143,39 +143,41 @@ def _overall(rows):
     waits = _ratios(rows, "p99_s", "late-binding", "coserve")
     switches = _over_bound(rows, "switches", strategy="late-binding")
     return {
-        "images/s, `late-binding` / `coserve`, 64 runs: mean (worst)": f"{mean(speeds):.3f} ({min(speeds):.3f})",
-        "the same runs, p99 latency, `late-binding` / `coserve`": f"{mean(waits):.3f} ({max(waits):.3f})",
-        "the same runs, switches / fewest possible": f"{mean(switches):.3f} ({max(switches):.3f})",
+        "speed of `late-binding`, compared with `coserve`: mean (worst) of 64 runs": (
+            f"{mean(speeds):.3f} ({min(speeds):.3f}) times"
+        ),
+        "the same: p99 latency": f"{mean(waits):.3f} ({max(waits):.3f}) times",
+        "the same: switches of `late-binding`, compared with the [fewest possible](bound.md)": (
+            f"{mean(switches):.3f} ({max(switches):.3f}) times"
+        ),
     }
 
 
 def _paper(rows):
     narrow = [row for row in rows if "narrow" in row["task"]]
-    board = [row for row in rows if row not in narrow]
+    full = [row for row in rows if row not in narrow]
 
-    def spans(order):
-        ratios = (_ratios(some, "images_per_s", "coserve", "samba", order=order) for some in (narrow, board))
-        return "; ".join(f"{min(each):.1f} to {max(each):.1f}" for each in ratios)
+    def span(some):
+        ratios = _ratios(some, "images_per_s", "coserve", "samba", order="iid")
+        return f"{min(ratios):.1f} to {max(ratios):.1f} times"
 
-    return {
-        "images/s, `coserve` / `samba`, NUMA (paper: 4.5 to 10.5): narrow boards; full boards": spans("iid"),
-        "the same, images board after board": spans("boards"),
-    }
+    words = f"speed of `coserve`, compared with `samba`, `{NUMA}` (paper: 4.5 to 10.5 times)"
+    return {words: f"narrow boards {span(narrow)}, full boards {span(full)}"}
 
 
 def _others(rows):
     names = ("hobbit", "duoserve", "expertflow", "emoe", "late-binding")
-    ratios = (f"{mean(_ratios(rows, 'images_per_s', name, 'coserve')):.2f}" for name in names)
-    each = "; ".join(f"`{name}`" for name in names)
-    return {f"images/s, a strategy / `coserve`, tasks A1 and B1: {each}": "; ".join(ratios)}
+    ratios = (f"`{name}` {mean(_ratios(rows, 'images_per_s', name, 'coserve')):.2f}" for name in names)
+    return {"other strategies, tasks A1 and B1: speed compared with `coserve`": f"{', '.join(ratios)} times"}
 
 
 def _bound(rows):
-    boxes = (
-        ", ".join(f"{mean(_over_bound(rows, figure, device=device)):.3f}" for figure in ("switches", "makespan_s"))
-        for device in (NUMA, UMA)
-    )
-    return {"`late-binding`, six other seeds, switches and total time / least possible: NUMA; UMA": "; ".join(boxes)}
+    def over(device):
+        switches, time = (mean(_over_bound(rows, figure, device=device)) for figure in ("switches", "makespan_s"))
+        return f"switches {switches:.3f} times, total time {time:.3f} times"
+
+    words = f"`late-binding`, compared with the least possible, six seeds, `{NUMA}`"
+    return {words: over(NUMA), f"the same, `{UMA}`": over(UMA)}
 
 
 MEASURES = {
