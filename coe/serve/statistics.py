@@ -192,7 +192,7 @@ def figures(
 
 
 PARETO_DEFINITION = (
-    "calls of first passes by {by}, the most frequent first; cumulative = share of this row and those before"
+    "calls of first passes by {by}, the most frequent first; cumulative = share of calls in this row and those above"
 )
 U_DEFINITION = (
     "calls per opportunity of each hour; mean = all calls / all opportunities; limits = mean +- 3 x sqrt(mean / "

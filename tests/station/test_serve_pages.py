@@ -258,7 +258,7 @@ def test_the_page_tells_memory_use_and_agreement(served):
     assert sorted(rows) == ["body", "joint", "old"]
     assert "44.0 MiB" in rows["body"]
     assert "cuda" in rows["body"]
-    assert "50.0 % <small>of 25.0 %" in rows["body"]
+    assert "50.0 % <small>rules: 25.0 %" in rows["body"]
     assert "0.0 %" in rows["body"], "people agreed with none of its calls"
     assert "on disk" in rows["joint"]
     blind, _, stopped = rows["joint"].partition("turned 18 of 20")

@@ -173,7 +173,7 @@ async function scanned(texts) {
   await beforeLeaving();
   const { answer, problem } = await ask("POST", "/api/v1/session", { key: texts[0] });
   if (answer) location.reload();
-  else say(`There is no board with the serial or key ${texts[0]}, and ${problem.status === 401 ? "nobody has this badge" : problem.detail}. Nothing was answered.`);
+  else say(`There is no board with the serial or key ${texts[0]}, and ${problem.status === 401 ? "nobody has this badge" : problem.detail}. The scan answered no call.`);
 }
 
 // Return the page of the board that was scanned, empty if there is none, and null if nobody knows. A scanner that is set

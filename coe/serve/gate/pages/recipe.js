@@ -14,7 +14,7 @@ async function draw(file) {
   if (!file) return;
   says.textContent = "Looking for the board in the picture …";
   const answer = await send("POST", `${place.dataset.path}/overlay?side=2400`, file);
-  if (!answer) { says.textContent = "There is no overlay; choose another picture."; return; }
+  if (!answer) { says.textContent = "The overlay could not be drawn. Choose another picture."; return; }
   proof = answer.headers.get("X-Overlay-Proof") ?? "";
   picture = answer.headers.get("X-Picture-SHA256");
   const bitmap = await createImageBitmap(await answer.blob());
@@ -24,7 +24,7 @@ async function draw(file) {
   canvas.getContext("2d").drawImage(bitmap, 0, 0);
   stage.hidden = false;
   asks.hidden = !proof || place.dataset.confirmed === "1";
-  says.textContent = proof ? "Look at every part." : "The board was not found in this picture, for the reason above it, so nothing can be confirmed.";
+  says.textContent = proof ? "Look at every part." : "The board was not found in this picture, so you cannot confirm. The reason stands above the picture.";
 }
 
 document.getElementById("overlay-confirm").addEventListener("click", async () => {

@@ -31,13 +31,13 @@ for (const one of thresholds ? JSON.parse(thresholds.dataset.scores).experts : [
     dot.addEventListener("pointerenter", () => {
       look.hidden = false;
       look.querySelector("img").src = `${at}/photo/${photo.split("/").map(encodeURIComponent).join("/")}`;
-      look.querySelector("span").textContent = `${photo} ${score === null ? "" : score.toFixed(3)}${learned ? ", learned from" : ""}`;
+      look.querySelector("span").textContent = `${photo} ${score === null ? "" : score.toFixed(3)}${learned ? ", training picture" : ""}`;
     });
   }
   const line = add("path", { class: "line" }), grip = add("circle", { r: 10, cy: 122, class: "grip" });
 
   function rate(counted, name) {
-    if (!counted) return "unknown: no such picture";
+    if (!counted) return "unknown: there is no such picture";
     return `${counted.events} of ${counted.trials}, ${one.knows_all[name] ? "all training pictures" : `at most ${(100 * counted.at_most).toFixed(1)} %`}`;
   }
   function draw() {

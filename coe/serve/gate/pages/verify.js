@@ -45,7 +45,7 @@ function show(next, why = "") {
   const boxes = next.findings.length ? next.findings[next.findings.length - 1].boxes : [];
   showWhole(false);
   at("whole-button").hidden = !next.picture?.in_view;
-  at("reference-title").textContent = next.golden ? "Golden reference" : "A good one";
+  at("reference-title").textContent = next.golden ? "Golden reference" : "A good part";
   at("difference-shown").hidden = !next.golden;
   at("pictures").classList.toggle("three", next.golden);
   const both = [picture("picture", boxes, next.picture), reference(next)];
@@ -99,7 +99,7 @@ const frame = () => new Promise((then) => requestAnimationFrame(then));
 
 // A part of which no good one was ever seen has no reference, and needs none.
 async function reference(shown) {
-  at("no-reference").textContent = shown.reference ? "The reference could not be shown." : "No good part was seen yet.";
+  at("no-reference").textContent = shown.reference ? "The reference could not be shown." : "The station has no good part of this type yet.";
   if (shown.reference) return picture("reference", [], shown.picture);
   [at("reference").hidden, at("no-reference").hidden] = [true, false];
   return true;
@@ -136,12 +136,12 @@ async function next(after = 0) {
   if (chosen) { await choose(); return; }
   if (!leads) { show(null, "Calls are verified in another tab of this browser."); return; }
   const answer = await send("POST", `/api/v1/calls/next?after=${after}&without=${held.map((item) => item.call.call)}`);
-  if (!answer) { show(null, "The next call did not arrive. The page asks for it again."); return; }
+  if (!answer) { show(null, "The next call could not be loaded. The page tries again."); return; }
   tag = answer.headers.get("ETag") ?? "";
   show(answer.status === 204 ? null : await answer.json());
   const left = Number(answer.headers.get("X-Open-Calls")) - held.length;
-  at("left").textContent = left;
-  at("elsewhere").textContent = left ? `Someone else has reserved the open ${left === 1 ? "call" : `${left} calls`}.` : "";
+  at("left").textContent = `${left} open ${left === 1 ? "call" : "calls"}`;
+  at("elsewhere").textContent = left ? `${left === 1 ? "The open call is" : `All ${left} open calls are`} reserved by other people.` : "";
   document.querySelector("nav [aria-current] .count")?.replaceChildren(left || "");
 }
 
@@ -149,7 +149,7 @@ async function choose() {
   const path = `/api/v1/calls/${chosen}`;
   const seen = await send("GET", path), found = await seen?.json();
   const answer = found?.open ? await send("POST", `${path}/claim`) : seen;
-  if (!answer) { show(null, "This call cannot be answered now. The page asks for it again."); return; }
+  if (!answer) { show(null, "This call cannot be answered now. The page tries again."); return; }
   tag = answer.headers.get("ETag");
   show(found);
   at("left").parentElement.hidden = true;
@@ -166,9 +166,9 @@ async function answer(outcome, atMs) {
   if (!call || isEarly(atMs) || held.some((item) => item.call === call)) return;
   const isDrawn = atMs >= drawnMs;
   if (outcome !== "confirmed" && !isDrawn) { say(unseen || NOT_DRAWN); return; }
-  if (outcome !== "confirmed" && !isInSight()) { say("Look at the part first."); return; }
+  if (outcome !== "confirmed" && !isInSight()) { say("Look at the part, then answer."); return; }
   const word = { outcome, label: at("new-label").value, note: at("note").value, drawn: isDrawn };
-  if (chosen && !call.open && !word.note.trim()) { say("Write in the note why the answer is corrected."); at("note").focus(); return; }
+  if (chosen && !call.open && !word.note.trim()) { say("Write in the note why you correct the answer."); at("note").focus(); return; }
   await inTurn(async () => {
     const item = { call, tag, word, untilMs: performance.now() + holdS * 1000, isSending: false };
     if (call.open && endsAt - performance.now() < (holdS + 15) * 1000) await send("POST", `/api/v1/calls/${call.call}/claim`);
@@ -215,7 +215,7 @@ function release(item) {
 // Say how long each held answer can still be taken back, and that Backspace takes back the newest.
 function count() {
   at("held-box").hidden = !held.length;
-  for (const item of held) item.left.textContent = item.isSending ? "is sent" : `${Math.max(0, Math.ceil((item.untilMs - performance.now()) / 1000))} s`;
+  for (const item of held) item.left.textContent = item.isSending ? "sending" : `${Math.max(0, Math.ceil((item.untilMs - performance.now()) / 1000))} s`;
 }
 
 // Send a held answer: the one word on its call. A service that does not answer gets it again.
@@ -321,7 +321,7 @@ setInterval(async () => {
   }
   const leftS = (endsAt - performance.now()) / 1000;
   at("time").value = Math.min(claimS, Math.max(0, leftS));
-  if (leftS < 0 && !busy) { away = true; show(null, "The time for this call is over. Press a key, or touch the page, for the next one."); }
+  if (leftS < 0 && !busy) { away = true; show(null, "You did not answer this call in time. Press a key, or touch the page, for the next call."); }
 }, 2000);
 // The tab that was first keeps this lock until it is closed; then the next one goes on.
 if (leads) inTurn(next);
