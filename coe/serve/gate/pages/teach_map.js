@@ -111,7 +111,7 @@ if (map) {
       chip.addEventListener("click", () => { armed = armed === chip.dataset.point ? "" : chip.dataset.point; draw(); });
     }
     const scale = `${shown.um_per_pixel.toFixed(2)} µm a pixel, rotated by ${(Math.round(shown.turn_deg * 10) / 10 || 0).toFixed(1)}°`;
-    said = shown.by_hand ? `As you placed it: ${scale}${shown.why ? `. The marks are not seen in the picture (${shown.why}), so the line cannot find other boards by them: name other marks, or state that a fixture holds each board` : ""}` : !shown.registered ? `Not found in ${name}: ${shown.why}` : shown.held ? `Cut where the fixture holds the board: ${scale}` : `Found: ${scale}, marks within ${shown.residual_um.toFixed(0)} µm`;
+    said = shown.by_hand ? `As you placed it: ${scale}${shown.why ? `. The marks are not seen in the picture (${shown.why}), so the line cannot find other boards by them: name other marks, or state that a fixture holds each board` : ""}` : !shown.registered ? `Not found in ${name}: ${shown.why}` : shown.held ? `The board lies as the fixture holds it: ${scale}` : `Found: ${scale}, marks fit within ${shown.residual_um.toFixed(0)} µm`;
     map.classList.toggle("lost-board", !shown.registered);
     document.getElementById("map-fits").disabled = !shown.registered;
     draw();
