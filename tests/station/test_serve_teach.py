@@ -231,7 +231,7 @@ def test_the_page_shows_how_the_file_reads_and_asks_for_a_unit(served):
     assert "--units" in asked
     assert served.engineer.post("/teach/line7/reading", json={"units": "mm"}).status_code == 202
     shown = served.engineer.get("/teach/line7/reading").text
-    for fact in ("“PosX”", "7 top, 0 bottom", "F1, F2, F3", "Not fitted, by the BOM:", ">P2<"):
+    for fact in ("“PosX”", "7 top, 0 bottom", "F1, F2, F3", "Not fitted, according to the BOM:", ">P2<"):
         assert fact in shown
     assert [place.refdes for place in draft.read().places][:2] == ["P1", "P3"]
 
