@@ -1,6 +1,7 @@
 """Set-up of all tests: a stable hypothesis profile, board files from text, and the folder of real images."""
 
 import gc
+import importlib
 import os
 import shutil
 import signal
@@ -52,6 +53,10 @@ def pytest_collection():
     """Look for no garbage among the objects of imports, which stay, now or later: lines collect it as they open."""
     gc.disable()
     yield
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # Tests of either process import these at some time, and each look for garbage would go through them until then.
+        for name in ("torch._dynamo", "timm", "networkx"):
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()
     # A tenth of the tests' time went into looks for garbage; each module ends with one.

@@ -104,15 +104,15 @@ def spread(images: Sequence[T], most: int) -> list[T]:
 @lru_cache
 def generated(count: int = 2) -> tuple[Path | bytes, ...]:
     """Return encoded pictures of waves and noise, JPEG and PNG in turn; each pair has another coarseness."""
-    rows, columns = np.mgrid[0:480, 0:640]
+    rows, columns = np.ogrid[0:480, 0:640]
     files: list[Path | bytes] = []
-    for number in range(count):
-        chance = np.random.default_rng(number // 2)
-        steps = (9 + 4 * (number // 2), 23, 57)
+    for pair in range((count + 1) // 2):
+        steps = (9 + 4 * pair, 23, 57)
         waves = np.stack([128 + 80 * np.sin(rows / step) * np.cos(columns / (2 * step)) for step in steps], axis=2)
-        pixels = np.clip(waves + chance.normal(0, 6, waves.shape), 0, 255).astype(np.uint8)
-        files.append(encoded(pixels) if number % 2 else encoded(pixels, "JPEG", quality=92))
-    return tuple(files)
+        waves += np.random.default_rng(pair).normal(0, 6, waves.shape)
+        pixels = np.clip(waves, 0, 255).astype(np.uint8)
+        files += encoded(pixels, "JPEG", quality=92), encoded(pixels, compress_level=1)
+    return tuple(files[:count])
 
 
 @lru_cache(maxsize=1)

@@ -1,5 +1,6 @@
 """Certificates for tests: those that an authority of a plant has signed, and one of an OPC UA client's own."""
 
+import functools
 from datetime import UTC, datetime, timedelta
 
 from cryptography import x509
@@ -55,8 +56,14 @@ def _usage(is_authority):
     )
 
 
+@functools.cache
+def _key():
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
 def certificate(folder, name):
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    """Return the files of a client's own certificate, and of its key, which all of them share: making one is slow."""
+    key = _key()
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     now = datetime.now(UTC)
     made = (

@@ -102,6 +102,11 @@ class _Recorder(TorchDispatchMode):
         self._made = {}
         """Tensors that operations of a capture made: its graph holds them."""
 
+    @classmethod
+    def _should_skip_dynamo(cls):
+        """No: torch would import its compiler with the first operator, which takes over a second."""
+        return False
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__

@@ -36,7 +36,6 @@ PRELOADED = [
     "experts.resnet",
     "experts.yolov5",
     "networkx",
-    "torch._dynamo",
 ]
 GATE_POINTS = (
     Failpoint.VIEW_RECEIVED,

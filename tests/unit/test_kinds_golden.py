@@ -1,6 +1,7 @@
 """The kinds that compare with a reference, without a line: what they prepare, judge, and learn."""
 
 import re
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -228,14 +229,13 @@ def test_an_expert_that_cannot_work_says_what_to_change():
         difference.skeleton(replace(FIRST_DAY, labels=("a", "b")))
 
 
-@pytest.fixture
-def pairs(tmp_path, monkeypatch):
-    """The YAML of a data set of good parts, and of parts with four holes or four blobs, for narrow networks."""
-    monkeypatch.setattr(golden_network, "WIDTHS", (16, 24, 32, 32))
-    chance = np.random.default_rng(0)
+@pytest.fixture(scope="module")
+def drawn_pairs(tmp_path_factory):
+    """A data set of good parts, and of parts with four holes or four blobs; do not change it."""
+    root, chance = tmp_path_factory.mktemp("pairs"), np.random.default_rng(0)
     for split, count in (("train", 12), ("val", 6)):
         for folder in ("images", "references", "labels"):
-            (tmp_path / folder / split).mkdir(parents=True)
+            (root / folder / split).mkdir(parents=True)
         for number in range(count):
             good, label = part(number % 4), number % 3
             picture, lines = good.copy(), []
@@ -245,12 +245,20 @@ def pairs(tmp_path, monkeypatch):
                 lines.append(f"{label - 1} {(x + 10) / 160} {(y + 9) / 160} 0.1 0.1\n")
             picture = noisy(moved(picture, 2, 1), number + (100 if split == "val" else 0))
             name = f"{split}/{number}"
-            Image.fromarray(picture).save(tmp_path / "images" / f"{name}.png", compress_level=1)
-            Image.fromarray(good).save(tmp_path / "references" / f"{name}.bmp")
+            Image.fromarray(picture).save(root / "images" / f"{name}.png", compress_level=0)
+            Image.fromarray(good).save(root / "references" / f"{name}.bmp")
             if lines:
-                (tmp_path / "labels" / f"{name}.txt").write_text("".join(lines))
+                (root / "labels" / f"{name}.txt").write_text("".join(lines))
     described = {"train": "images/train", "val": "images/val", "names": ["hole", "blob"]}
-    (tmp_path / "data.yaml").write_text(yaml.safe_dump(described))
+    (root / "data.yaml").write_text(yaml.safe_dump(described))
+    return root
+
+
+@pytest.fixture
+def pairs(drawn_pairs, tmp_path, monkeypatch):
+    """The YAML of a copy of `drawn_pairs`, for narrow networks."""
+    monkeypatch.setattr(golden_network, "WIDTHS", (16, 24, 32, 32))
+    shutil.copytree(drawn_pairs, tmp_path, dirs_exist_ok=True)
     return tmp_path / "data.yaml"
 
 
@@ -264,8 +272,9 @@ def test_golden_learns_from_pairs(pairs):
     assert seen == list(range(1, 6))
     assert trained.metrics["accuracy"] > 0.9
     assert trained.metrics["iou"] > 0.3
-    for picture in sorted((pairs.parent / "images" / "train").iterdir())[4:]:
-        picture.unlink()
+    for split in ("train", "val"):
+        for picture in sorted((pairs.parent / "images" / split).iterdir())[3:]:
+            picture.unlink()
     again = golden.train(GOLDEN, short(pairs), silent)
     once = golden.train(GOLDEN, short(pairs), silent)
     assert all(torch.equal(again.state[name], value) for name, value in once.state.items())

@@ -133,7 +133,6 @@ def dotted(seed):
 @pytest.mark.parametrize("drawn", with_slow_rows([dotted, other], fast=1))
 def test_good_pictures_of_another_part_that_are_many_are_named(backbone, tmp_path, drawn):
     data = folder(tmp_path, 12)
-    assert not [remark for remark in learn(data, backbone).remarks if "another part" in remark]
     for number in range(8):
         Image.fromarray(drawn(number)).save(data / "ok" / f"other{number}.png")
     (told,) = [remark for remark in learn(data, backbone).remarks if "another part" in remark]
