@@ -27,7 +27,7 @@ PolarityOption = Annotated[
     typer.Option(
         metavar="NAMES",
         help="Components whose parts are defective when rotated by 180 degrees, separated by commas; - for none. "
-        "Add only those that their names do not show. Default: ask on a terminal.",
+        "Leave out those that CoE recognises by name. Default: ask on a terminal.",
     ),
 ]
 BitsOption = Annotated[

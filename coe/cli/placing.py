@@ -28,8 +28,8 @@ class Placing(Options):
         metavar="FILE",
     )
     parts: Path | None = option(
-        "List of the board's parts, made by coe-board parts: a part without a picture makes its board REVIEW. Rows "
-        "in the camera's order let experts load early. Default with --recipe: parts.csv in its folder.",
+        "List of the board's parts, made by coe-board parts. A board that lacks the picture of a part becomes REVIEW. "
+        "If rows are in the camera's order, experts load early. Default with --recipe: parts.csv in its folder.",
         metavar="FILE",
     )
 

@@ -48,8 +48,8 @@ class Measure(OnLine):
         metavar="SEED",
     )
     on_machine: bool = option(
-        "Compare splits by real runs, which take long, or by simulation with measured costs. Real runs confirm the "
-        "choice in both cases.",
+        "Compare configurations by real runs, which take long, or by simulation with measured costs. Real runs "
+        "confirm the choice in both cases.",
         False,
         "--on-machine/--simulate",
     )
