@@ -40,7 +40,7 @@ def leaves(outputs: Any) -> Iterator[torch.Tensor | NDArray[Any]]:
 
 def prove(outputs: Any) -> None:
     """Raise StoreError if a kind's outputs, however they are nested, hold a number that is not finite."""
-    if not all(map(_is_finite, leaves(outputs))):
+    if not all(map(is_finite, leaves(outputs))):
         raise StoreError("some of its outputs are not numbers; the weights are damaged or badly trained")
 
 
@@ -52,12 +52,12 @@ def unhidden(values: torch.Tensor) -> torch.Tensor:
     return values + 0 * values
 
 
-def _is_finite(values: torch.Tensor | NDArray[Any]) -> bool:
+def is_finite(values: torch.Tensor | NDArray[Any]) -> bool:
     """Tell whether all numbers are finite. A sum shows it without a copy, unless it is too large itself."""
     if isinstance(values, torch.Tensor):
         if not (values.is_floating_point() or values.is_complex()):
             return True
-        whole = values.is_floating_point() and math.isfinite(float(values.sum(dtype=torch.float32)))
+        whole = values.is_floating_point() and math.isfinite(float(values.detach().sum(dtype=torch.float32)))
         return whole or bool(values.isfinite().all())
     if values.dtype.kind not in "fc":
         return True

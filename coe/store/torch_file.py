@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from coe.errors import StoreError, first_line, readable
+from coe.store.outputs import is_finite
 
 _MOST_ENTRIES = 10_000
 _MOST_PICKLE_BYTES = 16 << 20
@@ -130,7 +131,7 @@ def _fault(tensor: Any, *, is_count: bool) -> str | None:
         return f"holds {str(tensor.dtype).removeprefix('torch.')}, which is not a type for weights; save it in fp32"
     if _overlaps(tensor):
         return f"declares the shape {tuple(tensor.shape)}, but many values share memory; save it with `contiguous()`"
-    if not is_count and tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+    if not is_count and not is_finite(tensor):
         return "holds infinite or NaN values; it was badly trained, or is damaged"
     return None
 

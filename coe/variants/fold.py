@@ -22,7 +22,7 @@ from coe.errors import StoreError
 from coe.runtime.blob import folded_skeleton
 from coe.store.blob_format import optional_of
 from coe.store.kinds import ModuleKind
-from coe.store.outputs import leaves
+from coe.store.outputs import is_finite, leaves
 from coe.store.skeletons import bare_skeleton
 
 Pairs = tuple[tuple[str, str], ...]
@@ -41,7 +41,7 @@ class Folded:
 def check_finite(state: Mapping[str, torch.Tensor]) -> None:
     """Raise StoreError if a tensor holds numbers that are not finite, which no network can have learnt."""
     for name, tensor in state.items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+        if not is_finite(tensor):
             raise StoreError(f"'{name}' holds numbers that are not finite; import or train the expert again")
 
 
@@ -55,7 +55,7 @@ def fold(kind: ModuleKind, expert: Expert, state: Mapping[str, torch.Tensor]) ->
     images = _images(expert.input_size)
     with torch.no_grad(), _watching(module) as seen:
         expected = _leaves(kind.forward(module, images))
-    if not all(bool(tensor.isfinite().all()) for tensor in expected):
+    if not all(map(is_finite, expected)):
         raise StoreError("its network gives numbers that are not finite on random images; train the expert again")
 
     def proved(pairs: Pairs) -> Folded | None:
@@ -180,7 +180,7 @@ def _agree(expected: Sequence[torch.Tensor], actual: Sequence[torch.Tensor]) -> 
 
 
 def _near(expected: torch.Tensor, actual: torch.Tensor) -> bool:
-    if expected.shape != actual.shape or not bool(actual.isfinite().all()):
+    if expected.shape != actual.shape or not is_finite(actual):
         return False
     if not expected.numel():
         return True

@@ -26,6 +26,7 @@ from coe.store.blob_format import (
     padded,
 )
 from coe.store.blob_layout import BlobBytes, StoredTensor
+from coe.store.outputs import is_finite
 from coe.variants.fold import Folded
 
 FLOATS: dict[Variant, torch.dtype] = {"fp16": torch.float16}
@@ -131,7 +132,7 @@ def _converted(state: dict[str, torch.Tensor], variant: Variant) -> tuple[dict[s
             blocks[name] = quantised
         elif variant in FLOATS and tensor.is_floating_point():
             plain[name] = tensor.to(FLOATS[variant])
-            if not bool(plain[name].isfinite().all()):
+            if not is_finite(plain[name]):
                 raise StoreError(f"'{name}' holds values that {variant} cannot represent; leave this variant out")
         else:
             plain[name] = tensor

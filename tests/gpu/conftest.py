@@ -26,8 +26,9 @@ components:
 
 
 def pytest_collection_modifyitems(items):
+    here = Path(__file__).parent
     for item in items:
-        if Path(item.path).parent == Path(__file__).parent:
+        if item.path.parent == here:
             item.add_marker(pytest.mark.gpu)
             # The first capture of each size looks for the quickest kernels; libraries muse about those that are none.
             item.add_marker(pytest.mark.timeout(900))

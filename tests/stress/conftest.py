@@ -10,8 +10,9 @@ SEED = int(os.environ.get("COE_STRESS_SEED", "1"))
 
 
 def pytest_collection_modifyitems(items):
+    here = Path(__file__).parent
     for item in items:
-        if Path(item.path).parent == Path(__file__).parent:
+        if item.path.parent == here:
             item.add_marker(pytest.mark.stress)
             item.add_marker(pytest.mark.timeout(1800))
 

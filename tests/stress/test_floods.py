@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 import psutil
 import pytest
-from scipy.stats import theilslopes
 
 from coe import Inspector, Picture
 from coe.helpers.system import give_memory_back
@@ -106,6 +105,8 @@ def test_lines_that_are_opened_and_closed_leave_no_memory_threads_or_descriptors
     assert lives[-1].left == lives[0].left, "threads or descriptors are left"
     # The heap goes up and down in steps of about a megabyte, whatever lines do. A step lies in one half of the lives, a
     # leak of each line in both; the median slope between any two lives shows it as what it is.
+    from scipy.stats import theilslopes  # slow to import, and `make test` collects this file
+
     held = [life.heap_bytes for life in lives]
     leak = min(theilslopes(half).slope for half in (held[: len(held) // 2], held[len(held) // 2 :]))
     assert leak <= MOST_LEAK_BYTES, f"each line left {leak / 1e3:.0f} kB"
