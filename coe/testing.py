@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from coe.board import rules
 from coe.board.graph import follows
@@ -43,10 +42,7 @@ __all__ = ["Experiment", "Troubles", "VirtualLine", "pools_of", "rules_from"]
 
 def rules_from(text: str) -> rules.Rules:
     """Read a board file from a text."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "board.yaml"
-        path.write_text(text, encoding="utf-8")
-        return rules.load(path)
+    return rules.of_bytes(Path("board.yaml"), text.encode())
 
 
 def pools_of(executors: int, capacity_bytes: int, workspace_bytes: int = 0) -> Plan:

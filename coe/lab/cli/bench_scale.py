@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from coe import config
 from coe.board import rules
@@ -67,10 +66,7 @@ def synthetic_rules(experts: int) -> Rules:
     for index in range(experts - detectors):
         then = f", then: {{ok: d{index % detectors}, bad: NG}}" if index % 2 or index < 2 * detectors else ""
         lines.append(f"  C{index}: {{count: {experts / (1 + index):.3f}, inspect: c{index}{then}}}")
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "scale.yaml"
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        return rules.load(path)
+    return rules.of_bytes(Path("scale.yaml"), "\n".join(lines).encode())
 
 
 def measure(experts: int, requests: int, *, every_s: float = 0.0, name: str = "coserve") -> ScaleRow:
