@@ -11,9 +11,8 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import HealthCheck, settings
 
-from coe import config
+from coe import config as coe_config
 from coe.helpers import system
-from coe.inspector import line_devices
 
 settings.register_profile(
     "stable",
@@ -28,7 +27,15 @@ settings.register_profile(
 STRESS = bool(os.environ.get("COE_STRESS_SEED"))
 settings.load_profile("stress" if STRESS else "stable")
 
-pytest_plugins = ["tiny_line", "built_once", "common_trunk", "measured_once", "thread_boxes"]
+PLUGINS = ("tiny_line", "built_once", "common_trunk", "measured_once", "thread_boxes")
+
+
+def pytest_configure(config):
+    """Load the plugins of this folder, but not in the process that hands tests out: it would import torch first."""
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        for name in PLUGINS:
+            config.pluginmanager.import_plugin(name)
+
 
 # torch reads this variable when it is loaded, which is later. A device gives each operator all cores of the machine. On
 # networks as small as those of the tests, threads wait for each other longer than they calculate; if other processes
@@ -45,7 +52,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The tests must not use the profile of the person who runs them.
-os.environ[config.PROFILE_VARIABLE] = os.devnull + "/none"
+os.environ[coe_config.PROFILE_VARIABLE] = os.devnull + "/none"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -75,6 +82,8 @@ def collections_stay_short():
 @pytest.fixture(scope="session", autouse=True)
 def all_cores_are_free():
     """Watch no cores when a line opens: that takes time, and threads would depend on what else the machine does."""
+    from coe.inspector import line_devices
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(line_devices, "free_cores", system.usable_cores)
         yield

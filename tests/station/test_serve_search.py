@@ -115,7 +115,7 @@ def paged(connection, asked, limit):
     return found
 
 
-@settings(max_examples=10 * THOROUGH, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6 * THOROUGH, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(BOARD, max_size=7), st.lists(FILTER, min_size=8, max_size=8), st.integers(1, 4))
 def test_what_is_found_is_what_a_look_at_every_board_finds(database, boards, filters, limit):
     with database.writing() as connection:
@@ -384,7 +384,7 @@ class Shift:
 
 
 @given(STEPS, st.integers(-90, 250), st.integers(0, 250))
-@settings(max_examples=15 * THOROUGH)
+@settings(max_examples=9 * THOROUGH)
 def test_counts_are_what_a_look_at_every_row_gives(database, steps, begins, lasts):
     window = Window(NOON + begins * MINUTE_US, NOON + (begins + lasts) * MINUTE_US)
     with database.writing() as connection:

@@ -10,6 +10,7 @@ from golden_parts import DEFECT, bad, half_second, moved, noisy, part, second_lo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from thorough import THOROUGH
 
 from coe.cluster import cluster_engine
 from coe.cluster.messages import CarriedImage
@@ -38,7 +39,7 @@ def test_a_moved_part_is_brought_back(right, down, degrees, scale):
     assert alignment.seen > LEAST_SEEN
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12 * THOROUGH, deadline=None)
 @given(st.integers(-12, 12), st.integers(-12, 12), st.integers(0, 3))
 def test_every_shift_is_found_to_the_pixel(right, down, seed):
     reference = part(seed)
@@ -170,7 +171,7 @@ def test_a_strip_is_compared_too(shape):
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 999))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20 * THOROUGH, deadline=None)
 def test_pictures_of_a_few_pixels_have_a_fit(height, width, seed):
     chance = np.random.default_rng(seed)
     reference, other = chance.integers(0, 256, (2, height, width, 3), np.uint8)

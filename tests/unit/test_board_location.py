@@ -23,7 +23,7 @@ POINTS = np.array(list(FIDUCIALS.values()))
 SHIFT, TURN, STRETCH = st.floats(-12, 12), st.floats(-4.5, 4.5), st.floats(0.985, 1.015)
 
 
-@settings(max_examples=12 * THOROUGH, deadline=None)
+@settings(max_examples=8 * THOROUGH, deadline=None)
 @given(pose=st.builds(Pose, TURN, STRETCH, SHIFT, SHIFT), seed=st.integers(0, 10**6))
 def test_any_board_within_the_limits_is_found_to_a_fraction_of_a_pixel(pose, seed):
     location = locate(draw(layout([PARTS[0]]), pose, seed=seed), LAYOUT)
@@ -90,7 +90,7 @@ def test_a_board_without_fiducials_or_out_of_the_limits_is_not_registered():
     assert locate(draw(LAYOUT), layout(**changes, tolerance_um=90)).registered
 
 
-@settings(max_examples=15 * THOROUGH, deadline=None)
+@settings(max_examples=9 * THOROUGH, deadline=None)
 @given(width=st.integers(8, 90), height=st.integers(8, 90), seed=st.integers(0, 99), grain=st.sampled_from([0, 3, 255]))
 def test_whatever_a_picture_shows_each_component_has_its_answer(width, height, seed, grain):
     coarse = layout([PARTS[0], PARTS[1]], um_per_pixel=160)
@@ -159,7 +159,7 @@ def marked(places, pose, drawn, level=15):
     return picture_of(picture)
 
 
-@settings(max_examples=8 * THOROUGH, deadline=None)
+@settings(max_examples=5 * THOROUGH, deadline=None)
 @given(turn=st.floats(-4, 4), x_px=st.floats(-12, 12))
 def test_a_landmark_tells_how_a_board_lies_whose_fiducials_lie_alike(turn, x_px):
     landmark = {"at": [16.5, 3.5], "diameter": 1.2, "look": "dark"}

@@ -167,7 +167,7 @@ def answer_all(strategy, images, plan, max_wait_s, load_s):
 
 
 @given(ANY_BUNDLE, ANY_IMAGES, ANY_PLAN, ANY_WAIT, ANY_LOAD)
-@settings(max_examples=30 * THOROUGH, deadline=None)
+@settings(max_examples=16 * THOROUGH, deadline=None)
 def test_no_bundle_that_is_accepted_stands_still_whatever_is_due(names, images, plan, max_wait_s, load_s):
     try:
         strategy = Strategy("tried", **names)
@@ -177,7 +177,7 @@ def test_no_bundle_that_is_accepted_stands_still_whatever_is_due(names, images, 
 
 
 @given(ANY_BUNDLE, ANY_IMAGES, ANY_PLAN, ANY_WAIT, ANY_LOAD)
-@settings(max_examples=20 * THOROUGH, deadline=None)
+@settings(max_examples=12 * THOROUGH, deadline=None)
 def test_nor_does_one_whose_policies_do_not_state_their_needs(names, images, plan, max_wait_s, load_s):
     """As with policies of a user's own. One backlog is made all the same where a policy cannot be made without."""
     with pytest.MonkeyPatch.context() as patch:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lamp import LOGITS, lamp, picture
 from PIL import Image
+from thorough import THOROUGH
 
 from coe.board import calibration_file, rules
 from coe.board.board_spec import StatedScores
@@ -122,7 +123,7 @@ def test_a_threshold_that_too_few_pictures_prove_is_told_and_written_only_if_ask
 THREE = st.sampled_from(["ok", "fine", "bad"])
 
 
-@settings(max_examples=200)
+@settings(max_examples=40 * THOROUGH)
 @given(
     st.lists(st.tuples(THREE, THREE, st.floats(0, 1)), min_size=1, max_size=60),
     st.lists(st.floats(0, 1), min_size=2, max_size=6),
@@ -164,7 +165,7 @@ def test_the_rate_holds_for_an_expert_as_a_whole_and_not_for_each_label_alone():
 TWO = st.sampled_from(["ok", "bad"])
 
 
-@settings(max_examples=100)
+@settings(max_examples=25 * THOROUGH)
 @given(
     st.lists(st.tuples(TWO, TWO, st.sampled_from([0.0, 0.3, 0.9, 1.0])), min_size=1, max_size=20), st.sampled_from(Goal)
 )
@@ -259,7 +260,7 @@ def passing(answers, scores):
     return passed.count("hole"), passed.count("none")
 
 
-@settings(max_examples=25)
+@settings(max_examples=12 * THOROUGH)
 @given(
     st.lists(st.tuples(st.sampled_from(["none", "hole"]), st.floats(0, 1)), min_size=1, max_size=40), st.floats(0, 1)
 )

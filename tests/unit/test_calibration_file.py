@@ -9,6 +9,7 @@ import torch
 from candidates import candidates
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from thorough import THOROUGH
 
 from coe.board import calibration_file, rules
 from coe.board.board_spec import StatedScores
@@ -172,7 +173,7 @@ def test_a_calibration_is_no_board_and_one_that_is_cut_short_is_refused(board, t
 scores = st.dictionaries(st.sampled_from(["ok", "bad", "none"]), st.floats(0, 1))
 
 
-@settings(max_examples=50)
+@settings(max_examples=20 * THOROUGH)
 @given(st.floats(0.01, 100), scores)
 def test_what_is_written_is_read_again(temperature, least):
     stated = StatedScores(min_scores={"ok": 0.5, "bad": 0.1})

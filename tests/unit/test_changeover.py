@@ -310,7 +310,7 @@ def alone(plot):
 
 
 @given(plots(), st.sampled_from(ENGINE), st.sampled_from([20, 30, 60]), st.integers(1, 2))
-@settings(max_examples=30 * THOROUGH, deadline=None)
+@settings(max_examples=16 * THOROUGH, deadline=None)
 def test_boards_may_come_and_go_at_any_time(plot, strategy, capacity, executors):
     line = line_of_plot(plot, strategy, capacity, executors)
     line.begin(plot)

@@ -239,7 +239,7 @@ def blurred(case):
 
 
 @given(cases(), st.lists(LINE, min_size=2, max_size=2))
-@settings(max_examples=10 * THOROUGH)
+@settings(max_examples=6 * THOROUGH)
 def test_verdicts_are_those_of_full_precision_on_every_line(case, lines):
     sharp = case.line(*lines[0])
     sharp.run()
@@ -254,7 +254,7 @@ def test_verdicts_are_those_of_full_precision_on_every_line(case, lines):
 
 
 @given(cases(), LINE, st.data())
-@settings(max_examples=10 * THOROUGH)
+@settings(max_examples=6 * THOROUGH)
 def test_each_image_gets_one_reply_and_replays_whatever_fails(case, chosen, data):
     doubtful = blurred(case)
     experts = sorted(doubtful.rules.experts)

@@ -155,7 +155,7 @@ def test_stages_without_any_device_do_not_wait_until_all_shares_are_done(seed):
     st.sampled_from([0.0, 0.05, 0.3]),
     st.sampled_from([1.0, 2.5, 20.0]),
 )
-@settings(max_examples=20 * THOROUGH, deadline=None)
+@settings(max_examples=12 * THOROUGH, deadline=None)
 @pytest.mark.parametrize("strategy", ["late-binding", "coserve"])
 def test_no_order_of_executors_matters(strategy, order, components, every_s, factor):
     devices = {"cuda:0": (1.0, 2), "cuda:1": (1.0, 2), "cpu": (factor, 2)}

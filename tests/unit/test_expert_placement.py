@@ -75,7 +75,7 @@ def check(placement, experts, boxes):
 
 
 @given(EXPERTS, BUDGETS, st.randoms(use_true_random=False))
-@settings(max_examples=15 * THOROUGH, deadline=None)
+@settings(max_examples=9 * THOROUGH, deadline=None)
 def test_every_expert_has_a_box_if_any_can_hold_it_and_budgets_hold(experts, budgets, chance):
     boxes = boxes_of(*budgets)
     placement = place_experts(experts, boxes, TRAFFIC)
@@ -84,7 +84,7 @@ def test_every_expert_has_a_box_if_any_can_hold_it_and_budgets_hold(experts, bud
 
 
 @given(EXPERTS, BUDGETS, st.data())
-@settings(max_examples=15 * THOROUGH, deadline=None)
+@settings(max_examples=9 * THOROUGH, deadline=None)
 def test_names_of_boxes_change_nothing(experts, budgets, data):
     boxes = boxes_of(*budgets)
     names = dict(zip([box.id for box in boxes], data.draw(st.permutations("vwxyz")), strict=False))
@@ -96,7 +96,7 @@ def test_names_of_boxes_change_nothing(experts, budgets, data):
 
 
 @given(EXPERTS, BUDGETS, st.data())
-@settings(max_examples=15 * THOROUGH, deadline=None)
+@settings(max_examples=9 * THOROUGH, deadline=None)
 def test_when_a_box_goes_only_its_experts_move(experts, budgets, data):
     boxes = boxes_of(*budgets)
     before = place_experts(experts, boxes, TRAFFIC)
@@ -112,7 +112,7 @@ def test_when_a_box_goes_only_its_experts_move(experts, budgets, data):
 
 
 @given(EXPERTS, BUDGETS, st.integers(1, 80))
-@settings(max_examples=15 * THOROUGH, deadline=None)
+@settings(max_examples=9 * THOROUGH, deadline=None)
 def test_when_a_box_comes_homes_move_to_it_alone_and_only_where_that_pays(experts, budgets, budget):
     boxes = boxes_of(*budgets)
     before = place_experts(experts, boxes, TRAFFIC)

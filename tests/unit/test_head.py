@@ -275,7 +275,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=75 * THOROUGH, deadline=None)
+@settings(max_examples=40 * THOROUGH, deadline=None)
 def test_every_image_has_exactly_one_answer_and_comes_to_a_box_once(steps):
     boxes, images, names = Boxes(["one", "two", "three"]), 0, 3
     for what, which in steps:

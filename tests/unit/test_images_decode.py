@@ -92,7 +92,7 @@ def test_every_format_gives_rgb_bytes_and_every_truncation_is_an_error(file, cap
     assert capfd.readouterr() == ("", "")
 
 
-@settings(max_examples=150 * THOROUGH, deadline=None)
+@settings(max_examples=80 * THOROUGH, deadline=None)
 @given(
     st.sampled_from(QUIET),
     st.integers(0, 10_000),

@@ -19,7 +19,7 @@ TIMES = st.sampled_from([0.0, 0.75, 3.0, 10.5])
 
 
 @given(cases(), st.lists(LINE, min_size=2, max_size=3))
-@settings(max_examples=14 * THOROUGH)
+@settings(max_examples=9 * THOROUGH)
 def test_verdicts_and_findings_are_the_same_on_every_line(case, lines):
     expected = None
     for chosen in lines:
@@ -32,7 +32,7 @@ def test_verdicts_and_findings_are_the_same_on_every_line(case, lines):
 
 
 @given(cases(), LINE, st.data())
-@settings(max_examples=14 * THOROUGH)
+@settings(max_examples=9 * THOROUGH)
 def test_each_image_gets_one_reply_whatever_fails(case, chosen, data):
     experts = sorted(case.rules.experts)
     stages = st.tuples(st.integers(0, len(case.arrivals) - 1), st.sampled_from(experts))
@@ -54,7 +54,7 @@ def test_each_image_gets_one_reply_whatever_fails(case, chosen, data):
 
 
 @given(cases(), LINE, st.data())
-@settings(max_examples=10 * THOROUGH)
+@settings(max_examples=6 * THOROUGH)
 def test_a_poisoned_stage_spoils_its_own_image_alone(case, chosen, data):
     stages = st.tuples(st.integers(0, len(case.arrivals) - 1), st.sampled_from(sorted(case.rules.experts)))
     bad_stages = data.draw(st.frozensets(stages, min_size=1, max_size=8))
@@ -68,7 +68,7 @@ def test_a_poisoned_stage_spoils_its_own_image_alone(case, chosen, data):
 
 
 @given(cases(), LINE)
-@settings(max_examples=10 * THOROUGH)
+@settings(max_examples=6 * THOROUGH)
 def test_an_expert_runs_once_for_an_image_and_is_used_before_it_leaves(case, chosen):
     line = case.line(*chosen)
     line.run()
@@ -90,7 +90,7 @@ def test_an_expert_runs_once_for_an_image_and_is_used_before_it_leaves(case, cho
 
 
 @given(cases(), LINE, st.data())
-@settings(max_examples=10 * THOROUGH)
+@settings(max_examples=6 * THOROUGH)
 def test_the_same_events_give_a_fresh_controller_the_same_ideas(case, chosen, data):
     bad_loads = data.draw(st.dictionaries(st.sampled_from(sorted(case.rules.experts)), st.integers(1, 3), max_size=2))
     line, fresh = case.line(*chosen, bad_loads=bad_loads), case.line(*chosen).controller
@@ -103,7 +103,7 @@ def test_the_same_events_give_a_fresh_controller_the_same_ideas(case, chosen, da
 
 
 @given(cases(), LINE, st.integers(1, 2), st.data())
-@settings(max_examples=10 * THOROUGH)
+@settings(max_examples=6 * THOROUGH)
 def test_devices_that_are_lost_change_no_verdict_while_one_is_left(case, chosen, lost, data):
     strategy, _, spare, evict_s = chosen
     good, line = case.line(*chosen), watch(case.line(strategy, lost + 1, spare, evict_s, apart=True))
@@ -115,7 +115,7 @@ def test_devices_that_are_lost_change_no_verdict_while_one_is_left(case, chosen,
 
 
 @given(cases(), LINE, st.data())
-@settings(max_examples=8 * THOROUGH)
+@settings(max_examples=5 * THOROUGH)
 def test_no_image_waits_for_ever_while_others_pass(case, chosen, data):
     """The images of a case come at the beginning of a flood of images of one component."""
     line, flooding = case.line("late-binding", *chosen[1:]), data.draw(st.sampled_from(sorted(case.rules.components)))

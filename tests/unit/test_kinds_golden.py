@@ -12,6 +12,7 @@ from golden_parts import DEFECT, bad, moved, noisy, part
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from thorough import THOROUGH
 from trainings import plan, silent
 
 from coe.core import Expert
@@ -62,7 +63,7 @@ def test_regions_are_what_differs_and_what_another_crop_shows_well_gets_none_of_
     assert covering([wide, near]) == [wide, near], "a crop of a wide region has half the resolution"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12 * THOROUGH, deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 180)] * 2, *[st.integers(5, 120)] * 2), max_size=6))
 def test_every_pixel_of_a_thick_difference_is_in_a_region_that_a_crop_shows(squares):
     different = np.zeros((200, 200), bool)
@@ -146,7 +147,7 @@ def test_of_boxes_that_overlap_the_best_stays(reject, at, scores, stays):
     assert [f"{box.label} {box.score:.1f}" for box in finding.boxes] == stays
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20 * THOROUGH, deadline=None)
 @given(st.integers(0, 10_000), st.integers(0, 25))
 def test_every_box_that_gives_way_overlaps_a_better_one_that_stays_and_no_two_that_stay_do(seed, number):
     chance = np.random.default_rng(seed)

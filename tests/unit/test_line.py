@@ -286,7 +286,7 @@ def test_the_key_is_a_word_of_the_rules_and_survives_what_is_made_of_them():
 
 
 @given(cases(), LINE, st.data())
-@settings(max_examples=14 * THOROUGH)
+@settings(max_examples=9 * THOROUGH)
 def test_verdicts_are_those_of_a_board_that_goes_on(case, chosen, data):
     going_on = case.line(*chosen)
     going_on.run()

@@ -220,7 +220,7 @@ class Watched(VirtualLine):
 
 
 @given(images(), st.sampled_from(["", "ABCDABDCBA"]), st.integers(2, 4), st.sampled_from([0.0, 0.2]))
-@settings(max_examples=30 * THOROUGH, deadline=None)
+@settings(max_examples=16 * THOROUGH, deadline=None)
 def test_a_speculative_load_holds_nothing_up(drawn, parts, experts, evict_s):
     plan, known = pools_of(1, 10 * experts + 4, 4), parts_of(parts)
     line = Watched(BOARD, COSTS, plan, strategy="late-binding", parts=known, evict_s=evict_s)
@@ -264,7 +264,7 @@ BURSTS = st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.5]), st.sampled_from("A
 
 
 @given(BURSTS, st.sampled_from(["", "ABCDABDCBA", "DC"]), st.integers(1, 4), st.integers(1, 2))
-@settings(max_examples=30 * THOROUGH, deadline=None)
+@settings(max_examples=16 * THOROUGH, deadline=None)
 def test_while_pools_fill_a_wanted_expert_waits_only_for_the_load_under_way_and_for_those_wanted_before(
     burst, parts, experts, executors
 ):
@@ -284,7 +284,7 @@ def test_while_pools_fill_a_wanted_expert_waits_only_for_the_load_under_way_and_
 
 
 @given(images(), st.integers(1, 3), st.integers(1, 3))
-@settings(max_examples=10 * THOROUGH, deadline=None)
+@settings(max_examples=6 * THOROUGH, deadline=None)
 def test_filling_ends_on_two_devices_too(drawn, gpu, cpu):
     """There a wanted expert may be left to the other device; but every image has its answer, and both pools fill."""
     room = {"gpu": gpu, "cpu": cpu}

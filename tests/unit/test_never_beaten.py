@@ -48,7 +48,7 @@ def workload_of(rules, arrivals):
 
 
 @given(cases(), LINE)
-@settings(max_examples=25 * THOROUGH, deadline=None)
+@settings(max_examples=15 * THOROUGH, deadline=None)
 def test_no_line_beats_the_bound(case, chosen):
     line = case.line(*chosen)
     line.run()
@@ -63,7 +63,7 @@ def test_no_line_beats_the_bound(case, chosen):
 
 
 @given(st.data(), cases(), st.sampled_from(ENGINE), st.booleans())
-@settings(max_examples=25 * THOROUGH, deadline=None)
+@settings(max_examples=15 * THOROUGH, deadline=None)
 def test_no_box_beats_the_bound(data, case, name, preloaded):
     box = data.draw(boxes(case))
     controller = Controller(

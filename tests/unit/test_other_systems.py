@@ -164,7 +164,7 @@ LATE_S = st.sampled_from([0.0, 0.0, 7.3, 1000.0])
 
 
 @given(st.data(), cases(), st.sampled_from(names()), LATE_S, st.integers(0, 9))
-@settings(max_examples=25 * THOROUGH, deadline=None)
+@settings(max_examples=15 * THOROUGH, deadline=None)
 def test_no_row_beats_its_own_bound(data, case, name, late_s, seed):
     """Several devices, copies, a host cache, speeds; requests may begin late, as in a recorded day."""
     box = data.draw(boxes(case))

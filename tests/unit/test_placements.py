@@ -275,7 +275,7 @@ WORDS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=75 * THOROUGH)
+@settings(max_examples=40 * THOROUGH)
 @given(
     rows=st.lists(st.lists(WORDS | texts(5), max_size=8), max_size=5),
     separator=st.sampled_from([",", ";", "\t", " "]),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from lamp import STATED, lamp, picture
 from narrow import Narrow
 from PIL import Image
+from thorough import THOROUGH
 
 from coe.cli import experts_command
 from coe.core import Expert
@@ -329,7 +330,7 @@ def test_the_bounds_of_clopper_and_pearson(events, trials, lower, upper):
     assert str(Rate(events, trials)).startswith(f"{events} of {trials}, at most ")
 
 
-@settings(max_examples=30)
+@settings(max_examples=12 * THOROUGH)
 @given(st.integers(1, 60), st.data())
 def test_a_bound_lies_on_its_side_of_the_share_and_grows_with_the_events(trials, data):
     events = data.draw(st.integers(0, trials - 1))

@@ -160,7 +160,7 @@ def test_a_resumed_run_ends_as_if_it_had_not_been_stopped(tmp_path):
         assert (tmp_path / "straight" / name).read_bytes() == (tmp_path / "stopped" / name).read_bytes()
 
 
-@settings(max_examples=20 * THOROUGH, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=12 * THOROUGH, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(st.data())
 def test_a_file_cut_anywhere_loses_one_line_at_most(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("cut")

@@ -248,7 +248,7 @@ ARRIVALS = st.lists(st.tuples(TIMES, st.sampled_from("ABCDE")), min_size=1, max_
     st.sampled_from([("cuda",), ("cuda", "cpu")]),
     st.dictionaries(st.sampled_from("abcde"), st.integers(1, 3), max_size=2),
 )
-@settings(max_examples=30 * THOROUGH)
+@settings(max_examples=16 * THOROUGH)
 def test_disk_and_lanes_carry_one_expert_at_a_time(arrivals, strategy, copies, devices, bad):
     """The books of the pools are proved after each event: no byte is used that was not reserved."""
     line = line_of(copies, strategy, devices, rules=FIVE, capacity=24, bad_loads=bad)
