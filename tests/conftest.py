@@ -28,6 +28,7 @@ STRESS = bool(os.environ.get("COE_STRESS_SEED"))
 settings.load_profile("stress" if STRESS else "stable")
 
 PLUGINS = ("tiny_line", "built_once", "common_trunk", "measured_once", "thread_boxes")
+pytest.register_assert_rewrite(*PLUGINS)
 
 
 def pytest_configure(config):
