@@ -105,7 +105,7 @@ def test_keys_are_made_listed_and_ended(service, database, call):
 @pytest.mark.parametrize(
     ("kind", "allowed", "lacks"),
     [
-        ("narrow", "", "have no weights"),
+        ("narrow", "", r"have no weights.* synth --board \S*tiny\.yaml"),
         ("line7:Own", "", "--allow-kind line7"),
         ("line7:Own", "line7", "no module line7 is installed"),
         ("line7.inner:Own", "line7", r"no module line7\.inner is installed"),

@@ -155,6 +155,8 @@ def test_the_aspect_decides_whether_a_picture_can_be_compared_and_a_single_grey_
     assert fit_of(grey[:, :, 0], other[:, :, 0]) == 0.0, "they differ everywhere"
     grey[:20, :20] = 200
     assert fit_of(grey[:, :, 0], np.full((40, 40), 90, np.uint8)) == 0.75, "a quarter differs"
+    stripes = np.tile(np.uint8([110, 146]), (40, 20))
+    assert fit_of(np.full((40, 40), 128, np.uint8), stripes) == 0.0, "a fine pattern is no single grey"
     grey[:20, :20] = 90
     assert align(grey, np.ascontiguousarray(PART[60:100, 60:100])).fit <= 1.0
     assert align(np.full_like(PART, 90), PART).fit == 0.0

@@ -132,7 +132,9 @@ def test_it_shows_a_good_patch_beside_what_deviates_which_survives_the_results_o
     blue = (good[:, :, 2].astype(int) - good[:, :, 0]) > 100
     assert not blue.any()
     here, beside = enlarged_pair(picture, likeness)
+    x1, y1, x2, y2 = likeness.box
     assert here.shape == beside.shape
+    assert here.shape[0] * (x2 - x1) == pytest.approx(here.shape[1] * (y2 - y1), rel=0.02)
     assert ((here[:, :, 2].astype(int) - here[:, :, 0]) > 100).any()
     finding = judged(learned, part(200, blot=(36, 27), at=(20, 30)))
     result = Result(Request(0, "U1", "a.png"), Verdict.NG, (finding,), 0.1)

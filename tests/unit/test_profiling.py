@@ -3,6 +3,7 @@
 import os
 import random
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -101,6 +102,9 @@ def test_steps_that_were_left_out_count_as_done_and_the_error_of_who_failed_is_t
     assert told == [("a", 0.0), ("c", 3.0), ("c", 5.0)]
     with pytest.raises(DeviceFull, match="no room"):
         joint_batch_s(Failing(), EXPERT, [], 2)
+    calm = Failing()
+    calm.run = lambda *arguments: time.sleep(0.01)
+    assert 0.01 <= joint_batch_s(calm, EXPERT, [], 2) < 60
 
 
 # Which configuration is kept after runs on the machine, and how often images needed each expert

@@ -124,12 +124,13 @@ def test_it_needs_nothing_from_elsewhere(tmp_path):
 
 
 def test_the_numbers(tmp_path):
-    seen = [result("a", NG), result("b", REVIEW), result("c", None, serial="SN2")]
+    seen = [result("a", NG), result("b", REVIEW, refdes="R7"), result("c", None, serial="SN2")]
     text = render(tmp_path, [*seen, *(result(f"{n}", serial="SN3") for n in range(5))])[1].text
     for words in (
         *("1 of 3 boards", "8 images", "1 NG", "1 to review", "1 that could not be inspected"),
         *("12.5 images/s", "1 min 15 s", "1.50 GiB of 2.00 GiB", "strategy coserve", "c is empty"),
         "99.9 %",  # never rounded up to all
+        "SN1 R1 R7",  # what keeps a board from being OK
     ):
         assert words in text
 

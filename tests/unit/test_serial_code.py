@@ -201,6 +201,8 @@ def test_a_panel_is_recognised_and_divided(name, units):
 def test_a_single_board_is_no_panel_and_boards_that_differ_are_refused():
     assert pattern_of([BoardPart(refdes, x, y, 0, Side.TOP) for refdes, x, y, _ in PARTS_PANEL]) is None
     assert pattern_of([BoardPart(f"LED_{n}_R1", n, 0, 0, Side.TOP) for n in (1,)]) is None
+    two = [BoardPart(refdes, x + dx, y, angle, Side.TOP) for dx in (0, 20) for refdes, x, y, angle in PARTS_PANEL]
+    assert pattern_of(two) == "{orig}"
     with pytest.raises(ConfigError, match=r"Board_3.* differ in"):
         layout_panel([place for place in panel("Board_{n}-{orig}") if place.refdes != "Board_3-U1"], "Board_{n}-{orig}")
     with pytest.raises(ConfigError, match="FID1, FID2 are on no board"):
