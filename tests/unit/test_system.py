@@ -338,3 +338,27 @@ def test_threads_share_a_heap(tmp_path, asked, one):
     env |= {} if asked is None else {"MALLOC_ARENA_MAX": asked}
     subprocess.run([sys.executable, "-c", HEAPS, str(tmp_path / "heaps")], check=True, env=env)
     assert ((tmp_path / "heaps").read_text().count("<heap nr=") == 1) is one
+
+
+LARGE = """
+import re
+from coe.cli.start import use_large_pages
+use_large_pages()
+import torch
+tensor = torch.empty(64 << 20, dtype=torch.uint8)
+at = tensor.data_ptr() + (32 << 20)
+for mapping in re.split(r"(?m)^(?=[0-9a-f]+-[0-9a-f]+ )", open("/proc/self/smaps").read())[1:]:
+    start, end = (int(edge, 16) for edge in mapping.split(maxsplit=1)[0].split("-"))
+    if start <= at < end:
+        print("hg" in re.search("VmFlags:(.*)", mapping)[1].split())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="this system has no large pages")
+@pytest.mark.parametrize(("asked", "large"), [(None, "True"), ("0", "False")])
+def test_tensors_of_commands_lie_in_large_pages(asked, large):
+    env = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"}
+    env |= {} if asked is None else {"THP_MEM_ALLOC_ENABLE": asked}
+    run = subprocess.run([sys.executable, "-c", LARGE], check=True, env=env, capture_output=True, text=True)
+    assert run.stdout.split() == [large]
