@@ -302,7 +302,7 @@ def test_what_hugging_faces_processors_say(name):
         assert (read.unsaid, read.seen["rounds_down"], read.seen["interpolation"]) == ({}, True, "bilinear-antialias")
 
 
-@pytest.mark.parametrize("odd", [[], {}, "x", 10**400, float("nan"), [[1]], None, True])
+@pytest.mark.parametrize("odd", [[], {}, "x", 10**400, float("nan"), [[1]], None, True, 0])
 def test_records_of_another_form_say_nothing(odd):
     keys = ("size", "crop_size", "resample", "image_mean", "rescale_factor", "crop_pct", "mean", "std", "interpolation")
     settings = {**dict.fromkeys((*keys, "input_size", "img_size", "val_crop_size", "val_resize_size"), odd)}

@@ -225,6 +225,8 @@ def test_a_system_that_tells_nothing_still_names_its_processor(tmp_path, monkeyp
         monkeypatch.setattr(system, name, tmp_path / "nothing")
     assert system.processor_name()
     assert (system.processor_features(), system.gpu_name(), system.gpu_driver()) == (frozenset(), None, None)
+    (tmp_path / "nothing").write_text("Features\t: asimd bf16\n")
+    assert system.processor_features() == {"asimd", "bf16"}, "as Linux writes it on ARM"
     monkeypatch.setattr(system, "_libc", lambda: None)  # nor has it a library that gives memory back
     system.give_memory_back()
     with system.heap_taken():

@@ -256,8 +256,11 @@ def test_of_pillow_s_images_the_first_picture_counts_and_damage_or_a_closed_file
     file = io.BytesIO(saved("PNG"))
     image = Image.open(file)
     file.close()
-    with pytest.raises(TypeError, match="load"):
-        ImageSource.of(image)
+    with Image.open(io.BytesIO(saved("PNG"))) as left:
+        pass
+    for one in (image, left):
+        with pytest.raises(TypeError, match="load"):
+            ImageSource.of(one)
     data = bytearray(saved("JPEG", quality=95))
     del data[len(data) // 2 : len(data) // 2 + 60]
     with pytest.raises(ImageError):
