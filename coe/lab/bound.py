@@ -1,7 +1,6 @@
 """The bound that no order can beat: the fewest switches and the least time, if everything were known beforehand.
 
-Each term assumes that only one resource limits the run. Each is a valid bound, so the largest is too. `docs/bound.md`
-explains each of them.
+Each term assumes that only one resource limits the run. Each is a valid bound, so the largest is too.
 """
 
 from __future__ import annotations
