@@ -113,6 +113,7 @@ def test_what_was_written_reads_back(run):
         (r.verdict, r.findings, r.error, r.late, r.request.image) for r in written
     ]
     assert [r.request.id for r in back] == [0, 1, 2, 3, 4]
+    assert "ü" in (run.folder / "results.jsonl").read_text("utf-8"), "names can be searched for"
     run.finish([item(each.request.image) for each in written], RunFigures("demo"))
     assert "a=none 1.000 (it does not fit; look)" in (run.folder / "results.csv").read_text()
 

@@ -3,6 +3,7 @@
 import json
 import math
 import pickle
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from full_disk import disk_of
 
 from coe.config import KEPT_VERSIONS_VARIABLE
 from coe.errors import StoreError
+from coe.helpers.files import alone
 from coe.store.store import Store
 from coe.store.store_reader import MANIFEST
 from coe.store.tensor_files import load_tensors
@@ -82,6 +84,15 @@ def test_ids_are_sorted_and_what_is_half_written_is_not_among_them(store):
         (store.root / half / MANIFEST).write_text("{}")
     assert store.ids() == ["A/x.1+2_3-4", "demo/a", "demo/b", "lonely"]
     assert repr(store) == f"<Store {store.root}, 4 experts>"
+
+
+def test_of_two_writers_of_an_expert_the_second_waits(store):
+    put(store)
+    with ThreadPoolExecutor(1) as pool:
+        with alone(store.folder("demo/a")):
+            second = pool.submit(put, store, metrics={"accuracy": 0.5})
+            assert not wait([second], 0.2).done
+        assert second.result(30) == store.manifest("demo/a")
 
 
 def test_nothing_is_left_beside_an_expert_if_no_version_is_kept(store, monkeypatch):
