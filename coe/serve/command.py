@@ -78,9 +78,7 @@ def init(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the service.")] = 8080,
     within: Annotated[
         float | None,
-        typer.Option(
-            help="Seconds from the acceptance of a board until it is due, unless its request states another time."
-        ),
+        typer.Option(help="Seconds from a board's acceptance until it is due, if its request states no time."),
     ] = None,
 ) -> None:
     """Create a service: a config file, a database, a key for each role, and the recipe of --board.
@@ -167,7 +165,7 @@ def add_key(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the holder, which the audit shows.")],
     role: Annotated[Role, typer.Option(help="Role of the holder.")],
     days: Annotated[
-        int | None, typer.Option(min=1, max=36500, help="Days until the key expires. Default: never.")
+        int | None, typer.Option(min=1, max=36500, help="Days the key is valid. Default: for ever.")
     ] = None,
 ) -> None:
     """Create a key and print it; the key is not shown again.

@@ -483,6 +483,14 @@ def test_a_first_pass_is_the_first_decision_of_a_product_and_a_serial(database):
         assert [decide(one) for one in carrier] == [1, 1, 2], "the units are what comes back, not their carrier"
 
 
+def test_a_reader_sees_one_state_of_the_database_whatever_is_written_meanwhile(database):
+    with database.reading() as connection:
+        assert states.intake(connection) is Intake.OPEN
+        database.write(states.change, Subject.INTAKE, Intake.DRAINING, by="ann", now_us=NOON)
+        assert states.intake(connection) is Intake.OPEN
+    assert database.read(states.intake) is Intake.DRAINING
+
+
 def test_a_locked_database_says_so_after_its_time(sqlite_database):
     impatient = open_database(sqlite_database.url.render_as_string(), busy_s=0.05)
     with sqlite_database.writing() as connection:

@@ -109,6 +109,8 @@ class Database:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        # A transaction of SQLite sees one state of the database anyway.
+        self._readers = engine if self.is_sqlite else engine.execution_options(isolation_level="REPEATABLE READ")
 
     @property
     def url(self) -> URL:
@@ -135,7 +137,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """Give a connection that sees one state of the database, and writes nothing; raises DatabaseError."""
-        with translated(self.url), self.engine.connect() as connection:
+        with translated(self.url), self._readers.connect() as connection:
             yield connection
 
     @contextmanager
