@@ -17,6 +17,9 @@ _OF_PAGES = (
     "trials",
     "v1/views",
     "boards/{id}/part",
+    "calls/{id}/view",
+    "calls/{id}/reference",
+    "calls/{id}/difference",
     "overlay",
     "confirmation",
 )
