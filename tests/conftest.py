@@ -68,7 +68,7 @@ def pytest_collection():
     gc.collect()
     gc.freeze()
     # A tenth of the tests' time went into looks for garbage; each module ends with one.
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(300_000, 50, 100)
     gc.enable()
 
 
