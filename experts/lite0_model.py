@@ -51,17 +51,17 @@ def maps_model(network: Any, ends: Sequence[str]) -> bytes | None:
 def open_maps(network: Any, ends: Sequence[str]) -> OnnxNetwork:
     """Open a session that runs timm's network as far as `ends`, with as many threads as torch has.
 
-    Its batch norms, which need not be folded, are folded in a copy.
+    Its batch norms, which need not be folded, are folded in a copy without weights.
     """
     pairs = [_STEM]
     for stage, blocks in network.blocks.named_children():
         for number, block in blocks.named_children():
             pairs += _layers(f"blocks.{stage}.{number}", block)
-    folded = folded_skeleton(copy.deepcopy(network), pairs)
-    folded.load_state_dict(folded_state(network, network.state_dict(), pairs))
-    model = maps_model(folded, ends)
+    tensors = {id(tensor): tensor for tensor in (*network.parameters(), *network.buffers())}
+    model = maps_model(folded_skeleton(copy.deepcopy(network, tensors), pairs), ends)
     assert model is not None, "a batch norm was not folded"
-    weights = {f"{BACKBONE}{name}": weight for name, weight in folded.state_dict().items()}
+    folded = folded_state(network, network.state_dict(), pairs)
+    weights = {f"{BACKBONE}{name}": weight.contiguous() for name, weight in folded.items()}
     return OnnxNetwork(model, torch.get_num_threads(), BACKBONE, weights, one_at_a_time=True)
 
 

@@ -56,10 +56,11 @@ class _Undrawn(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         named = kwargs or {}
-        tensor = args[0] if args else named.get("tensor")
-        # Other tensors are no weights that somebody replaces: a buffer may be missing in the state.
-        if func in _DRAWS and isinstance(tensor, torch.nn.Parameter):
-            return tensor
+        if func in _DRAWS:
+            tensor = args[0] if args else named.get("tensor")
+            # Other tensors are no weights that somebody replaces: a buffer may be missing in the state.
+            if isinstance(tensor, torch.nn.Parameter):
+                return tensor
         return func(*args, **named)
 
 

@@ -67,10 +67,20 @@ def learned(learn):
     return learn([part(seed) for seed in range(12)])
 
 
+LAST = []
+
+
+def network_of(trained, expert):
+    """Return an expert's network, which is kept until another expert is asked: tests let it judge several pictures."""
+    if not LAST or LAST[0] is not trained or LAST[1] != expert:
+        LAST[:] = trained, expert, network(patch, expert, trained.state)
+    return LAST[2]
+
+
 def judged(trained, picture, reference=None, expert=EXPERT):
     prepared = patch.preprocess(picture, expert) if reference is None else patch.compare(picture, reference, expert)
     with torch.inference_mode():
-        outputs = patch.forward(network(patch, expert, trained.state), torch.from_numpy(prepared.pixels[None]))
+        outputs = patch.forward(network_of(trained, expert), torch.from_numpy(prepared.pixels[None]))
     return patch.postprocess(outputs, [prepared], expert)[0]
 
 
