@@ -104,7 +104,7 @@ def structure() -> str:
     width, left, line = 1000, 24, 46
     above = [row for row in rows() if set(row[0]) & set(ANNEXES)]
     below = [row for row in rows() if not set(row[0]) & set(ANNEXES)]
-    parts = [text(left, 30, "coe/: a row imports only rows below it; the engine imports nothing above it", size=16, bold=True)]
+    parts = [text(left, 30, "coe/: a row imports only rows below it", size=16, bold=True)]
     y = 48
     for (name,), inside in above:
         parts += [
