@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isnan
+from math import isfinite, isnan
 from typing import Any
 
 import numpy as np
@@ -36,18 +36,17 @@ def classified(probabilities: torch.Tensor, expert: Expert) -> list[Finding]:
     Among equally likely labels, one of `expert.reject` wins. The margin is the lead over the next label, or 1 if there
     is no other label. Raises StoreError if a probability is not a finite number.
     """
-    # Numpy holds the interpreter's lock during small operations. Torch gives it up, and waits for it each time.
-    table = probabilities.float().cpu().numpy()
-    if not np.isfinite(table).all():
-        raise StoreError("its scores are not numbers; the weights are damaged or badly trained")
-    order = np.array(_against_first(expert))
-    places = order[table[:, order].argmax(axis=1)]
-    ranked = np.sort(table, axis=1)
-    leads = ranked[:, -1] - ranked[:, -2] if table.shape[1] > 1 else np.ones(len(table), np.float32)
-    return [
-        Finding(expert.id, expert.variant, expert.labels[place], score, margin=lead)
-        for place, score, lead in zip(places.tolist(), ranked[:, -1].tolist(), leads.tolist(), strict=True)
-    ]
+    # Plain numbers: for the few rows of a batch, numpy and torch cost more than they save.
+    order, findings = _against_first(expert), []
+    for row in probabilities.tolist():
+        if not isfinite(sum(row)):
+            raise StoreError("its scores are not numbers; the weights are damaged or badly trained")
+        score = max(row)
+        place = row.index(score) if row.count(score) == 1 else next(place for place in order if row[place] == score)
+        row.pop(place)
+        margin = score - max(row) if row else 1.0
+        findings.append(Finding(expert.id, expert.variant, expert.labels[place], score, margin=margin))
+    return findings
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class HostOnlyDevice(CpuDevice):
     def run(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> list[Finding]:
         """Answer a batch from memory, after the inputs that are new have run; raises what `CpuDevice.run` raises."""
         # Every device gathers the images of a batch in one array.
-        np.stack([image.pixels for image in images])
+        np.array([image.pixels for image in images])
         keys = [(expert.weights, expert.variant, xxhash.xxh3_128_digest(image.pixels.data)) for image in images]
         if new := [image for key, image in zip(keys, images, strict=True) if key not in self._remembered]:
             self._learn(executor, pool, expert, new)

@@ -187,7 +187,7 @@ class CpuDevice(Device):
     def outputs(self, executor: str, pool: str, expert: Expert, images: Sequence[ExpertInput]) -> Any:
         """Run a batch and return what the expert's kind postprocesses."""
         resident = self._resident[pool, expert.id]
-        pixels = np.stack([image.pixels for image in images])
+        pixels = np.array([image.pixels for image in images])
         if isinstance(resident, _LoadedBlob):
             return self._slots.of(executor, expert, resident.network).run(resident.blob, torch.from_numpy(pixels))
         return resident.run(pixels)
