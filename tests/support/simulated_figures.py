@@ -120,35 +120,44 @@ def _speeds(rows):
 
 
 def _warm(rows):
-    return {"all tasks in `mixed`, 0.5 % second looks, host memory full at the start": _speeds(rows)}
+    return {"speed in `mixed` with 0.5 % second looks and a full host memory at the start": _speeds(rows)}
 
 
 def _cold(rows):
-    return {"all tasks in `mixed`, 2 % second looks, host memory empty at the start": _speeds(rows)}
+    return {"speed in `mixed` with 2 % second looks and an empty host memory at the start": _speeds(rows)}
 
 
 def _boxes(rows):
-    speeds = ", ".join(f"{speed:.3g}" for speed in _values(rows, "images_per_s"))
-    return {"task A1 in fp32 on 1, 2, 4, 8 boxes": f"{speeds} images/s"}
+    (one, *more) = (f"{float(row['images_per_s']):.3g}" for row in rows)
+    several = (f"{speed} on {row['boxes']} boxes" for speed, row in zip(more, rows[1:], strict=True))
+    return {"speed on task A1 in fp32": ", ".join([f"{one} images/s on 1 box", *several])}
 
 
 def _ahead(rows):
-    orders = {"order of parts unknown": "boards none", "learned": "boards", "from a parts list": "boards parts"}
-    waits = (f"{words} {_values(rows, 'p99_s', order=order)[0]:.2f} s" for words, order in orders.items())
-    return {"p99 latency on board A": ", ".join(waits)}
+    orders = {
+        "CoE does not know the order of the parts": "boards none",
+        "CoE learns the order from earlier boards": "boards",
+        "a parts list gives the order": "boards parts",
+    }
+    return {
+        f"p99 latency on board A if {words}": f"{_values(rows, 'p99_s', order=order)[0]:.2f} s"
+        for words, order in orders.items()
+    }
 
 
 def _overall(rows):
     speeds = _ratios(rows, "images_per_s", "late-binding", "coserve")
     waits = _ratios(rows, "p99_s", "late-binding", "coserve")
     switches = _over_bound(rows, "switches", strategy="late-binding")
+
+    def worst(ratios, most):
+        return f"{mean(ratios):.3f} times on average, {most(ratios):.3f} times in the worst run"
+
     return {
-        "speed of `late-binding`, compared with `coserve`: mean (worst) of 64 runs": (
-            f"{mean(speeds):.3f} ({min(speeds):.3f}) times"
-        ),
-        "the same: p99 latency": f"{mean(waits):.3f} ({max(waits):.3f}) times",
-        "the same: switches of `late-binding`, compared with the [fewest possible](bound.md)": (
-            f"{mean(switches):.3f} ({max(switches):.3f}) times"
+        "speed of `late-binding` compared with `coserve`, in 64 runs": worst(speeds, min),
+        "p99 latency of `late-binding` compared with `coserve`, in the same runs": worst(waits, max),
+        "switches of `late-binding` compared with the [fewest possible](bound.md), in the same runs": (
+            worst(switches, max)
         ),
     }
 
@@ -161,23 +170,25 @@ def _paper(rows):
         ratios = _ratios(some, "images_per_s", "coserve", "samba", order="iid")
         return f"{min(ratios):.1f} to {max(ratios):.1f} times"
 
-    words = f"speed of `coserve`, compared with `samba`, `{NUMA}` (paper: 4.5 to 10.5 times)"
-    return {words: f"narrow boards {span(narrow)}, full boards {span(full)}"}
+    words = f"speed of `coserve` compared with `samba` on `{NUMA}` (4.5 to 10.5 times in the paper)"
+    return {words: f"{span(narrow)} with narrow boards, {span(full)} with full boards"}
 
 
 def _others(rows):
     names = ("hobbit", "duoserve", "expertflow", "emoe", "late-binding")
-    ratios = (f"`{name}` {mean(_ratios(rows, 'images_per_s', name, 'coserve')):.2f}" for name in names)
-    return {"other strategies, tasks A1 and B1: speed compared with `coserve`": f"{', '.join(ratios)} times"}
+    (one, *more) = (mean(_ratios(rows, "images_per_s", name, "coserve")) for name in names)
+    others = (f"{ratio:.2f} with `{name}`" for ratio, name in zip(more, names[1:], strict=True))
+    figures = ", ".join([f"{one:.2f} times with `{names[0]}`", *others])
+    return {"speed of other strategies compared with `coserve`, on the tasks A1 and B1": figures}
 
 
 def _bound(rows):
     def over(device):
         switches, time = (mean(_over_bound(rows, figure, device=device)) for figure in ("switches", "makespan_s"))
-        return f"switches {switches:.3f} times, total time {time:.3f} times"
+        return f"{switches:.3f} times the switches, {time:.3f} times the total time"
 
-    words = f"`late-binding`, compared with the least possible, six seeds, `{NUMA}`"
-    return {words: over(NUMA), f"the same, `{UMA}`": over(UMA)}
+    words = f"`late-binding` compared with the least possible, on `{NUMA}` with six seeds"
+    return {words: over(NUMA), f"the same on `{UMA}`": over(UMA)}
 
 
 MEASURES = {
