@@ -151,7 +151,7 @@ def _overall(rows):
     switches = _over_bound(rows, "switches", strategy="late-binding")
 
     def worst(ratios, most):
-        return f"{mean(ratios):.3f} times on average, {most(ratios):.3f} times in the worst run"
+        return f"{mean(ratios):.3f} times on average, {most(ratios):.3f} at worst"
 
     return {
         "speed of `late-binding` compared with `coserve`, in 64 runs": worst(speeds, min),
