@@ -146,6 +146,7 @@ class New(Placed):
         status = run_commands(made)
         if rules.is_file() and tell_gaps(load(rules), StoreReader(None)) and made.learn:
             out.print(f"to fix this, add pictures of such parts to {made.photographs}/<component>/<label>, then run:")
+            out.print(f"  {shlex.join(('coe-experts', 'split', made.photographs))}")
             out.print(f"  {shlex.join(made.learn)}")
         raise typer.Exit(status)
 

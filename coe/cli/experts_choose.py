@@ -124,7 +124,7 @@ class Choose(InStore):
             write_atomically(path, [text])
             out.print(f"written: {path}")
         else:
-            out.print(f"{there} exists already; add these lines:")
+            out.print(f"{there} exists already; put these lines there, instead of those of the same names:")
             for line in lines.splitlines():
                 out.print(line)
         return Exit.OK if len(chosen) == len(parts) else Exit.NOT_GOOD
