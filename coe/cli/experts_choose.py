@@ -51,8 +51,8 @@ class Choose(InStore):
 
     patch needs good parts only; probe needs 4 pictures of each label, efficientnet-lite0 40. They are compared
     by cross-validation, in which an escape weighs as much as four false calls. The output shows the chosen kind, the
-    reason, how certain it is, and which defects still pass. If the board file exists, the command prints the lines to
-    add.
+    reason, how certain it is, and which defects still pass. If the board file exists, the command prints the lines that
+    belong into it.
 
     Exit status 1 if a component has no expert.
 
@@ -124,7 +124,7 @@ class Choose(InStore):
             write_atomically(path, [text])
             out.print(f"written: {path}")
         else:
-            out.print(f"{there} exists already; put these lines there, instead of those of the same names:")
+            out.print(f"{there} exists already; add these experts and components, or replace those of the same names:")
             for line in lines.splitlines():
                 out.print(line)
         return Exit.OK if len(chosen) == len(parts) else Exit.NOT_GOOD

@@ -197,8 +197,8 @@ def use_one_heap() -> None:
 def use_large_pages() -> None:
     """Let PyTorch ask for pages of 2 MB for tensors of 2 MB and more, unless the environment says otherwise.
 
-    The activations of a large batch are new memory in each batch, and each page of 4 kB is a fault of its own. PyTorch
-    reads the variable when it makes its first tensor; where the system knows no large pages it has no effect.
+    A large batch allocates its activations anew, which costs a page fault for each page. PyTorch reads the variable
+    when it makes its first tensor. Without large pages in the system, the variable has no effect.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 

@@ -68,7 +68,7 @@ def prediction_factor(count: int, share: float, more: int = 0) -> float:
     Meeker, 1991, section 4.8): over many samples a `share` of further values exceeds it, of one sample more or fewer.
     `more` are the values beyond these that the deviation is known from.
     """
-    from scipy.special import stdtrit  # slow to import, and scipy.stats, which has this too, takes thrice as long
+    from scipy.special import stdtrit  # slow to import; scipy.stats takes three times as long
 
     return -float(stdtrit(count - 1 + more, share)) * math.sqrt(1 + 1 / count)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from coe.errors import StoreError
 
 _SMALL = 1 << 15
-"""Of so many numbers numpy looks at each sooner than torch has begun to add them."""
+"""Up to this many numbers, numpy checks each number in less time than torch takes to add them."""
 
 
 def leaves(outputs: Any) -> Iterator[torch.Tensor | NDArray[Any]]:

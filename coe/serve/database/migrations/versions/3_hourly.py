@@ -1,4 +1,4 @@
-"""Statistics have an index by the hour, in the place of the index by the moment."""
+"""Statistics have an index by the hour instead of one by the moment."""
 
 from alembic import op
 from sqlalchemy.schema import CreateIndex
