@@ -129,6 +129,8 @@ def test_an_array_that_is_no_picture_gets_its_sentence(line, array, says):
 
 FORMS = {
     "every second pixel": (np.repeat(np.repeat(PICTURE, 2, 0), 2, 1)[::2, ::2], PICTURE),
+    "part of a frame": (np.pad(PICTURE, ((9, 9), (9, 9), (0, 0)))[9:-9, 9:-9], PICTURE),
+    "larger than what is copied in one go": (np.tile(PICTURE, (20, 20, 1)), np.tile(PICTURE, (20, 20, 1))),
     "turned round": (PICTURE[::-1, ::-1].copy()[::-1, ::-1], PICTURE),
     "columns first": (np.asfortranarray(PICTURE), PICTURE),
     "big-endian bytes": (PICTURE.astype(">u1"), PICTURE),

@@ -16,18 +16,25 @@ from waiting import Halt
 from coe.errors import DeviceFull, StoreError
 from coe.helpers.system import memory_resizes
 from coe.runtime import blob as buffers_module
-from coe.runtime.blob import Buffers, Structure
+from coe.runtime.blob import Buffers
 from coe.runtime.cuda import blob_memory
 from coe.runtime.cuda.blob_memory import BlobMemory, slide
 from coe.runtime.cuda.extents import Extents
 from coe.runtime.cuda.pinned_memory import Copy, HostMemory
-from coe.runtime.cuda.unpacking import unpacking_like
 from coe.store.blob_format import PAGE, Content, data_start, decode
 from coe.store.blob_writing import encode
 from coe.variants.fold import Folded
 from coe.variants.layout import lay_out
 
-UNPACKING = unpacking_like({}, Structure())
+
+class Whole:
+    """An unpacking whose one step reads the whole blob."""
+
+    def sources(self, blob):
+        return [(blob, None)]
+
+
+UNPACKING = Whole()
 
 
 def of(value, pages):
@@ -54,7 +61,7 @@ def test_a_place_that_was_given_away_is_read_before_it_is_filled_again(driver):
     memory = BlobMemory(driver, lane, 2 * PAGE)
     first = memory.put("a", blob(1, 2), UNPACKING)
     for stream in streams:
-        memory.read(first, stream.name, stream, lambda found: seen.append(found.clone()))
+        memory.read(first, stream.name, stream, lambda found: seen.append(found[0][0].clone()))
     memory.drop(first)
     memory.put("b", blob(2, 2), UNPACKING)
     for stream in streams:
@@ -67,10 +74,10 @@ def test_what_is_moved_is_read_before_and_where_it_lies_after(driver):
     lane, stream, seen = driver.stream("lane"), driver.stream("one"), []
     memory = BlobMemory(driver, lane, 4 * PAGE)
     first, second = memory.put("a", blob(1), UNPACKING), memory.put("b", blob(2, 2), UNPACKING)
-    memory.read(second, "one", stream, lambda found: seen.append(found.clone()))
+    memory.read(second, "one", stream, lambda found: seen.append(found[0][0].clone()))
     memory.drop(first)
     memory.put("c", blob(3, 2), UNPACKING)
-    memory.read(second, "one", stream, lambda found: seen.append(found.clone()))
+    memory.read(second, "one", stream, lambda found: seen.append(found[0][0].clone()))
     stream.work_until(None)
     assert all(torch.equal(found, of(2, 2)) for found in seen)
     assert driver.log == ["lane: copy a", "lane: copy b", "one: activate b", "lane: move b", *driver.log[4:]]
@@ -114,7 +121,7 @@ def test_who_reads_while_the_lane_moves_a_blob_reads_where_it_lies_after(driver,
     memory = BlobMemory(driver, driver.stream("lane"), 4 * PAGE)
     first, second = memory.put("a", blob(1), UNPACKING), memory.put("b", blob(2, 2), UNPACKING)
     memory.drop(first)
-    reads = (second, "one", stream, lambda found: seen.append(found.clone()))
+    reads = (second, "one", stream, lambda found: seen.append(found[0][0].clone()))
     reader = threading.Thread(target=memory.read, args=reads)
 
     def move(*args):

@@ -16,9 +16,11 @@ from waiting import Halt
 
 from coe.core import Expert
 from coe.errors import BoardsClash, ConfigError, DeviceFull, DeviceLost, StoreError
+from coe.runtime.blob import Structure
 from coe.runtime.cuda import collector, probe
 from coe.runtime.cuda.cuda_device import CudaDevice
 from coe.runtime.cuda.networks import Networks
+from coe.runtime.cuda.unpacking import unpacking_like
 from coe.runtime.reading import Weights
 from coe.store.kinds import ExpertInput, FileKind
 from coe.store.store import Store
@@ -256,9 +258,8 @@ def test_blobs_are_moved_where_gaps_are_too_small(store, tmp_path):
     smaller = []
     for name in "ac":
         device.evict("pool", expert(name))
-        unpacking = device.memory.expert("pool", "b").resident.unpacking
         blob = [torch.zeros(int(0.6 * size), dtype=torch.uint8)]
-        smaller.append(device.memory.blobs.put(f"in the place of {name}", blob, unpacking))
+        smaller.append(device.memory.blobs.put(f"in the place of {name}", blob, unpacking_like({}, Structure())))
     device.load("pool", expert("e"))
     assert [says(device, name, 5) for name in "bde"] == [[10], [20], [25]]
     assert "lane: move b" in driver.log

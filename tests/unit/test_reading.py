@@ -16,7 +16,7 @@ from coe.core import Expert
 from coe.errors import StoreError
 from coe.helpers import regular
 from coe.runtime.blob import Buffers, Structure, folded_skeleton
-from coe.runtime.cuda.unpacking import Unpacking, structure_on_gpu, unpacking_like
+from coe.runtime.cuda.unpacking import Unpacking, structure_on_gpu, unpack, unpacking_like
 from coe.runtime.reading import weights
 from coe.runtime.slot import Slot, SlotShelf
 from coe.store import blob_format
@@ -361,7 +361,7 @@ def run_in(variant, root, *prepared):
     with buffer.part(0, len(buffer)) as (data,):
         blob = torch.tensor(list(data[content.start : content.start + content.data_bytes]), dtype=torch.uint8)
     place = torch.full((unpacking.bytes,), 0x7F, dtype=torch.uint8)
-    unpacking.apply(blob, place)
+    unpack(unpacking.sources(blob), unpacking.targets(place))
     return unpacking, unpacking.views(place)
 
 

@@ -17,7 +17,7 @@ from coe.config import format_bytes
 from coe.errors import DeviceFull
 from coe.runtime.cuda.extents import Extent, Extents
 from coe.runtime.cuda.torch_driver import TorchDriver, TorchMark, TorchStream
-from coe.runtime.cuda.unpacking import Unpacking
+from coe.runtime.cuda.unpacking import Source, Unpacking
 
 SCRATCH_BYTES = 8 << 20
 """Bytes that a blob is moved through if its old and its new place overlap."""
@@ -27,7 +27,7 @@ SCRATCH_BYTES = 8 << 20
 class Resident:
     """A blob on the device. `written` marks when it is there; `read` marks, by executor, when it was last read.
 
-    `body` is the blob that holds the expert's other tensors, if it has one.
+    `body` is the blob that holds the expert's other tensors, if it has one; `sources` is what activation reads.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Resident:
     body: Resident | None = None
     written: TorchMark | None = None
     read: dict[str, TorchMark] = field(default_factory=dict)
+    sources: list[Source] = field(default_factory=list)
 
 
 class BlobMemory:
@@ -74,6 +75,7 @@ class BlobMemory:
             resident = self._residents[extent] = Resident(name, extent, size, unpacking, body)
             targets = self._places(resident, pieces)
             try:
+                self._lies(resident, extent.start)
                 self._lane.do(f"copy {name}", lambda: _copy(pieces, targets))
                 resident.written = self._lane.mark()
             except BaseException:
@@ -95,15 +97,14 @@ class BlobMemory:
             self._forget(resident)
 
     def read(
-        self, resident: Resident, reader: str, stream: TorchStream, work: Callable[[torch.Tensor], object]
+        self, resident: Resident, reader: str, stream: TorchStream, work: Callable[[list[Source]], object]
     ) -> None:
-        """Put work on a stream that reads a blob's bytes, (n,) uint8, after they were written."""
+        """Put work on a stream that reads a blob's sources after they were written."""
         with self._lock:
             assert resident.written is not None, f"{resident.name} was never written"
-            start = resident.extent.start
-            blob = self._memory[start : start + resident.size]
+            sources = resident.sources
             stream.wait(resident.written)
-            stream.do(f"activate {resident.name}", lambda: work(blob))
+            stream.do(f"activate {resident.name}", lambda: work(sources))
             resident.read[reader] = stream.mark()
 
     def check(self) -> None:
@@ -115,6 +116,9 @@ class BlobMemory:
         """Return the bytes of a blob, in pieces as large as these."""
         ends = list(accumulate(map(len, pieces), initial=resident.extent.start))
         return [self._memory[start:end] for start, end in pairwise(ends)]
+
+    def _lies(self, resident: Resident, start: int) -> None:
+        resident.sources = resident.unpacking.sources(self._memory[start : start + resident.size])
 
     def _forget(self, resident: Resident) -> None:
         del self._residents[resident.extent]
@@ -129,6 +133,7 @@ class BlobMemory:
         self._await_readers(resident)
         start, size = extent.start, extent.size
         self._lane.do(f"move {resident.name}", lambda: slide(self._memory, start, to, size, self._scratch))
+        self._lies(resident, to)
         resident.written = self._lane.mark()
 
 

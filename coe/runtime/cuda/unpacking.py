@@ -6,7 +6,7 @@ takes longer than the work on a small tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +24,10 @@ def structure_on_gpu(content: Content, body: Content | None = None) -> Structure
     """Return the structure that runs a blob on a GPU: blocks in fp16, every other variant as it is stored."""
     optional = content.optional | (body.optional if body is not None else frozenset())
     return Structure(_RUNS_IN[content.variant], content.folded, optional)
+
+
+Source = tuple[torch.Tensor, torch.Tensor | None]
+"""Numbers of a blob, and the scales of their blocks if they have any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +87,25 @@ class Unpacking:
             for name, place in self.places.items()
         }
 
-    def apply(self, blob: torch.Tensor, weights: torch.Tensor) -> None:
-        """Write the weights of a blob, without its body; both are bytes of one device, (n,) uint8, at pages."""
+    def sources(self, blob: torch.Tensor) -> list[Source]:
+        """Return what each step reads of a blob's bytes, (n,) uint8 at a page: its numbers, and its scales or None."""
+        sources: list[Source] = []
         for step in self.steps:
-            into = _numbers(weights, step.target, step.dtype, step.count)
             numbers = _numbers(blob, step.source, step.stored, step.count)
             if step.scales is None:
-                into.copy_(numbers)
+                sources.append((numbers, None))
             else:
                 scales = _numbers(blob, step.scales, torch.float16, step.count // BLOCK)
-                torch.mul(numbers.view(-1, BLOCK), scales[:, None], out=into.view(-1, BLOCK))
+                sources.append((numbers.view(-1, BLOCK), scales[:, None]))
+        return sources
+
+    def targets(self, weights: torch.Tensor) -> list[torch.Tensor]:
+        """Return where each step writes in an executor's weights, bytes (n,) uint8 at a page."""
+        targets = [_numbers(weights, step.target, step.dtype, step.count) for step in self.steps]
+        return [
+            target if step.scales is None else target.view(-1, BLOCK)
+            for step, target in zip(self.steps, targets, strict=True)
+        ]
 
     def views(self, weights: torch.Tensor) -> Mapping[str, torch.Tensor]:
         """Return the tensors that lie in `weights`, those of the body too, by name."""
@@ -129,6 +142,18 @@ class Unpacking:
         start = padded(self._end, _APART)
         self._end = start + size
         return start
+
+
+def unpack(sources: Sequence[Source], targets: Sequence[torch.Tensor]) -> None:
+    """Write the weights of a blob, without its body: one operation a step.
+
+    Each operation gives the interpreter's lock away and waits for it again, views too: they are made before.
+    """
+    for (numbers, scales), target in zip(sources, targets, strict=True):
+        if scales is None:
+            target.copy_(numbers)
+        else:
+            torch.mul(numbers, scales, out=target)
 
 
 def unpacking_like(spec: Spec, structure: Structure) -> Unpacking:

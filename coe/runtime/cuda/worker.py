@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from coe.runtime.cuda.blob_memory import BlobMemory, Resident
 from coe.runtime.cuda.collector import give_back, uncollected
 from coe.runtime.cuda.networks import Template
 from coe.runtime.cuda.torch_driver import TorchDriver, TorchGraph, TorchMark
-from coe.runtime.cuda.unpacking import Unpacking
+from coe.runtime.cuda.unpacking import Unpacking, unpack
 from coe.store.runnable_kinds import Image
 
 SIZES = (1, 4, 8, 16, 32)
@@ -47,6 +47,8 @@ class _Captured:
     graph: TorchGraph
     module: torch.nn.Module
     """Kept, because the graph reads its tensors."""
+    places: dict[tuple[int, int], _Places] = field(default_factory=dict)
+    """Those of so many images, in the pinned memory of so many turns."""
 
 
 @dataclass(slots=True)
@@ -55,6 +57,19 @@ class _Pinned:
 
     up: torch.Tensor
     down: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where a batch's images and outputs lie on the host (`up`, `down`) and on the device.
+
+    They are kept: each operation of torch, a view too, gives the interpreter's lock away and waits for it again.
+    """
+
+    up: torch.Tensor
+    images: torch.Tensor
+    outputs: Any
+    down: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +95,8 @@ class Worker:
         self._weights = driver.device_memory(weights_bytes)
         self._input = driver.device_memory(input_bytes)
         self._pinned = [_Pinned(driver.pinned_memory(input_bytes), driver.pinned_memory(1)) for _ in range(DEPTH)]
-        self._turns = itertools.cycle(self._pinned)
+        self._turns = itertools.cycle(range(DEPTH))
+        self._targets: dict[Unpacking, list[torch.Tensor]] = {}
         self._bound: Resident | None = None
         self._body: Resident | None = None
         self._graphs: dict[tuple[Unpacking, int, int], _Captured] = {}
@@ -109,7 +125,9 @@ class Worker:
             self._bound, self._body = resident, resident.body
 
     def _write(self, memory: BlobMemory, resident: Resident) -> None:
-        memory.read(resident, self.name, self.stream, lambda blob: resident.unpacking.apply(blob, self._weights))
+        if (targets := self._targets.get(resident.unpacking)) is None:
+            targets = self._targets[resident.unpacking] = resident.unpacking.targets(self._weights)
+        memory.read(resident, self.name, self.stream, lambda sources: unpack(sources, targets))
 
     def prepare(self, template: Template, unpacking: Unpacking, size: int, most: int) -> None:
         """Capture the graphs of all batches of up to `most` images of `size` pixels.
@@ -129,7 +147,7 @@ class Worker:
         The outputs of a batch are overwritten once `DEPTH` batches have begun after it. If memory runs out, kept memory
         is freed first, then batches get smaller. Raises DeviceFull if one image does not run, and DeviceLost.
         """
-        size, trimmed, pinned = images[0].shape[-1], False, next(self._turns)
+        size, trimmed, turn = images[0].shape[-1], False, next(self._turns)
         parts: list[BatchPart] = []
         while (done := sum(part.images for part in parts)) < len(images):
             several = images[done : done + self.most(unpacking, size, most)]
@@ -137,7 +155,7 @@ class Worker:
                 if parts:
                     # The next part takes the place of this part's images and outputs.
                     parts[-1] = replace(parts[-1], landing=tree_map(torch.clone, parts[-1].outputs()))
-                parts.append(self._part(template, unpacking, several, self.most(unpacking, size, most), pinned))
+                parts.append(self._part(template, unpacking, several, self.most(unpacking, size, most), turn))
             except DeviceFull as error:
                 reason = str(error)
             else:
@@ -217,20 +235,23 @@ class Worker:
         self._most[unpacking, size] = max(smaller for smaller in SIZES if smaller < images)
 
     def _part(
-        self, template: Template, unpacking: Unpacking, images: Sequence[Image], most: int, pinned: _Pinned
+        self, template: Template, unpacking: Unpacking, images: Sequence[Image], most: int, turn: int
     ) -> BatchPart:
         number, size = len(images), images[0].shape[-1]
         captured = self.capture(template, unpacking, next(count for count in sizes(most) if count >= number), size)
-        up = pinned.up[: number * 3 * size * size].view(number, 3, size, size)
+        if (places := captured.places.get((number, turn))) is None:
+            places = captured.places[number, turn] = self._places(captured, number, self._pinned[turn])
         # One wait for the interpreter's lock, which all threads that make inputs want: numpy waits after each image.
-        torch.stack([torch.from_numpy(np.require(image, requirements=("C", "W"))) for image in images], out=up)
-        pixels = captured.images[:number]
-        self.stream.do("images up", lambda: pixels.copy_(up, non_blocking=True))
+        torch.stack([torch.from_numpy(np.require(image, requirements=("C", "W"))) for image in images], out=places.up)
+        self.stream.do("images up", lambda: places.images.copy_(places.up, non_blocking=True))
         self.stream.do(f"run x{len(captured.images)}", captured.graph.replay)
+        self.stream.do("outputs down", lambda: _copy(places.outputs, places.down))
+        return BatchPart(number, self.stream.mark(), places.down)
+
+    def _places(self, captured: _Captured, number: int, pinned: _Pinned) -> _Places:
+        images = captured.images[:number]
         outputs = tree_map(lambda output: output[:number], captured.graph.outputs)
-        down = _landing(pinned.down, outputs)
-        self.stream.do("outputs down", lambda: _copy(outputs, down))
-        return BatchPart(number, self.stream.mark(), down)
+        return _Places(pinned.up[: images.numel()].view(images.shape), images, outputs, _landing(pinned.down, outputs))
 
     def _make_room(self, outputs: Any) -> None:
         """Take pinned memory for all of `outputs`: before images come, because pinning takes a while."""
