@@ -33,6 +33,8 @@ from coe.variants import fold
 from coe.variants.agreement import iou
 
 UNPROVEN = "preprocessing: stated, not proven"
+_OWN_CODE = "answers: not proven"
+"""The same of a kind that prepares pictures by its own code."""
 _LEAST = 20
 """So many labelled pictures refute what was stated."""
 _LEAST_REMEMBERED, _MOST_REMEMBERED = 6, 20
@@ -98,9 +100,10 @@ def boxes_of(file: Path, labels: Sequence[str], shape: tuple[int, ...]) -> tuple
 def prove(brought: Brought, kind: Kind, pictures: Sequence[Shown], least_right: float) -> Proof:
     """Hold what was stated of a model against pictures, `least_right` of which it must judge as they are labelled.
 
-    Raises CoeError if the model cannot run.
+    A kind that prepares pictures by its own code has no other statements, but its answers count. Raises CoeError if the
+    model cannot run.
     """
-    if brought.expert.preprocessing is None or not pictures:
+    if not pictures:
         return Proof(unproven="no picture was shown")
     others = list(_others(brought.expert, kind))
     stated = _Statement("", brought.expert)
@@ -110,7 +113,7 @@ def prove(brought: Brought, kind: Kind, pictures: Sequence[Shown], least_right: 
     elif all(one.label for one in pictures):
         said = _by_labels(brought, kind, [stated, *others], pictures, least_right)
     else:
-        said = Proof(unproven=f"{UNPROVEN}: no picture has a label")
+        said = Proof(unproven=f"{_unproven(brought)}: no picture has a label")
     fault = said.fault or (remembered.fault if remembered else "")
     # What the network remembers proves it, whatever labels leave open, and the other way round.
     open_one = remembered.unproven if remembered is not None and said.unproven else said.unproven
@@ -119,8 +122,8 @@ def prove(brought: Brought, kind: Kind, pictures: Sequence[Shown], least_right: 
 
 def _others(expert: Expert, kind: Kind) -> Iterator[_Statement]:
     """Yield the other usual normalisations and orders of colours, and of boxes apart the other layout."""
-    seen = expert.preprocessing
-    assert seen is not None, "only statements are checked with pictures"
+    if (seen := expert.preprocessing) is None:
+        return
     values = {name: both for name, both in NORMALIZATIONS.items() if both != seen.normalization}
     values[""] = seen.normalization
     for channels, (name, (mean, std)) in product(("rgb", "bgr"), values.items()):
@@ -179,8 +182,12 @@ def _by_labels(
         return Proof(f"{right[0]} of {len(pictures)} pictures are judged as labelled (--right {least_right:g})")
     if few:
         each = f"{_LEAST} labelled pictures or more, about equally many of each label, would refute it"
-        return Proof(unproven=f"{UNPROVEN}: {each}")
+        return Proof(unproven=f"{_unproven(brought)}: {each}")
     return _open(statements, [count > right[0] - _BEATEN for count in right], f"{len(pictures)} labelled pictures")
+
+
+def _unproven(brought: Brought) -> str:
+    return _OWN_CODE if brought.expert.preprocessing is None else UNPROVEN
 
 
 def _open(statements: Sequence[_Statement], fits: Sequence[bool], shown: str) -> Proof:
@@ -205,7 +212,7 @@ def _by_boxes(brought: Brought, kind: Kind, statements: Sequence[_Statement], pi
         overlaps = f"overlap with the boxes found by {found[0]:.2f} (IoU), but by {found[best]:.2f}"
         return Proof(f"the true boxes {overlaps} with {statements[best].options}")
     if len(pictures) < _LEAST_REMEMBERED:
-        return Proof(unproven=f"{UNPROVEN}: {_LEAST_REMEMBERED} pictures with boxes or more would refute it")
+        return Proof(unproven=f"{_unproven(brought)}: {_LEAST_REMEMBERED} pictures with boxes or more would refute it")
     if found[0] < _WORSE_IOU and any(one.boxes for one in pictures):
         overlaps = f"the true boxes overlap with the boxes found by {found[0]:.2f} (IoU)"
         return Proof(f"{overlaps}; are the labels in the order of the outputs?")
@@ -225,7 +232,8 @@ def _by_memory(
     brought: Brought, kind: Kind, statements: Sequence[_Statement], pictures: Sequence[Shown]
 ) -> Proof | None:
     """Compare what the first convolution gives with what the norm behind it remembers; None if there is no such."""
-    if not isinstance(kind, ModuleKind) or brought.state is None or len(pictures) < _LEAST_REMEMBERED:
+    is_stated = brought.expert.preprocessing is not None
+    if not is_stated or not isinstance(kind, ModuleKind) or brought.state is None or len(pictures) < _LEAST_REMEMBERED:
         return None
     module = fold.network(kind, brought.expert, brought.state)
     first = next((part for part in module.modules() if isinstance(part, torch.nn.Conv2d)), None)

@@ -183,7 +183,7 @@ class Import(Described):
 
     def _proved(self, brought: Brought, kind: Kind, paths: Sequence[Path], shown: Sequence[Shown]) -> Brought:
         """Hold what was stated against pictures; raises ConfigError if they refute it, unless the user insists."""
-        if self.as_backbone or isinstance(kind, Comparing) or brought.expert.preprocessing is None:
+        if self.as_backbone or isinstance(kind, Comparing) or self.file is None:
             return brought
         if not shown:
             return replace(brought, unproven=proving.UNPROVEN if brought.is_stated else None)

@@ -117,8 +117,11 @@ def test_a_kind_that_states_nothing_must_be_right_all_the_same(run, tmp_path, mo
     options = ("--kind", "own:Own", "--allow-kind", "own", "--input", "32", "--labels", "ok,bad", "--no-prepare")
     line = ("import", "b/x", tmp_path / "x.safetensors", *options, "--images", tmp_path / "labelled")
     said = run(*line)
-    assert (said.status, "x: 1 of 2" in said.out) == (1, True), said.err
+    assert (said.status, "1 of 2" in said.words, list(Store(tmp_path / "store").ids())) == (2, True, []), said.err
+    assert run(*line, "--force").status == 0
+    assert "1 of 2" in Store(tmp_path / "store").manifest("b/x").unproven
     assert run(*line, "--right", "0.5").status == 0
+    assert "not proven" in Store(tmp_path / "store").manifest("b/x").unproven  # two pictures are few
 
 
 def test_a_folder_of_weights_becomes_experts_and_a_draft(run, tmp_path):
