@@ -236,8 +236,11 @@ def _rows_of(id: str, exam: Exam, components: Collection[Component], refdes: Map
             gaps = {gap.item for gap in component.gaps([step.expert for step in component.root.walk()], part)}
             forbids = item.item in DECIDING and (item.item is not Shown.TURNED or component.has_polarity(part))
             is_open = item.item in gaps
-            accepts = item.item in component.accepts
-            what = "passing" if not forbids else "stopped" if not is_open else "accepted" if accepts else "review"
+            states = item.item in component.accepts or (item.item is Shown.TURNED and component.polarity is False)
+            if forbids and not is_open:
+                what = "stopped"
+            else:
+                what = "accepted" if states else "review" if forbids else "passing"
             where.setdefault(what, []).append(component.name)
         yield ExamRow.model_validate({"expert": id, "item": item, **where})
     yield from (ExamRow(expert=id, note=note) for note in exam.notes)

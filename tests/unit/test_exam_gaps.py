@@ -309,11 +309,13 @@ def test_the_rows_of_a_board_tell_what_follows_at_each_component():
         "board: b\nexperts:\n  body: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}\n"
         "  mark: {kind: k, labels: [ok, bad], input: 8, reject: [bad]}\ncomponents:\n"
         "  U1: {inspect: body}\n  U2: {inspect: body, accepts: [turned]}\n  R3: {inspect: body}\n"
-        "  U4: {inspect: body, then: {ok: mark}}\n"
+        "  U4: {inspect: body, then: {ok: mark}}\n  U5: {inspect: body, polarity: no}\n"
+        "  R6: {inspect: body, accepts: [turned]}\n"
     )
     manifests = manifests_of({"body": exam(turned=False), "mark": exam(turned=True)})
     blind, clear = (row for row in weights_used.exam_rows(board, manifests) if row.item is not None)
-    assert (blind.review, blind.accepted, blind.stopped, blind.passing) == (("U1",), ("U2",), ("U4",), ("R3",))
+    assert (blind.review, blind.stopped, blind.passing) == (("U1",), ("U4",), ("R3",))
+    assert blind.accepted == ("U2", "U5", "R6"), "as the board file says"
     assert (clear.expert, clear.follows) == ("mark", "")
     told = [one for one in weights_used.warnings(board, manifests) if NOT_TOLD[Shown.MISSING,] not in one]
     assert [[name for name in ("U1", "U2", "R3") if name in sentence] for sentence in told] == [["U1"], ["U2"], ["R3"]]
