@@ -22,7 +22,7 @@ _PLAIN_EVERY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A `coe.runs.inspection.RunView` on the terminal; a quiet one shows nothing."""
+    """A `coe.runs.inspection.RunView` on the terminal; a quiet one shows only what went wrong."""
 
     quiet: bool = False
 
@@ -32,9 +32,8 @@ class RunView:
             err.print(styled((sentence, "dim")))
 
     def point_out(self, word: str, sentence: str) -> None:
-        """Say a sentence behind a word."""
-        if not self.quiet:
-            point_out(word, sentence)
+        """Say what went wrong, behind a word."""
+        point_out(word, sentence)
 
     def closed(self, board: ClosedBoard) -> None:
         """Say that a board is closed."""

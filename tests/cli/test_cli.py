@@ -81,6 +81,7 @@ def test_bad_images_get_a_result_and_exit_status_3(inspect, folder, tmp_path):
     said = inspect("--json")
     errors = {row["image"]: row["error"] for row in rows(tmp_path) if row["error"]}
     assert (said.status, set(errors)) == (3, {"SN2/R2__B.png", "SN2/R9__AB.png"})
+    assert ("R2__B.png" in said.words, "R9__AB.png" in said.words) == (True, True), "also where nothing else is shown"
     assert ("truncated" in errors["SN2/R2__B.png"], "'AB'" in errors["SN2/R9__AB.png"]) == (True, True)
     summary = json.loads(said.out)
     assert (summary["errors"], summary["boards"]["SN2"] != "OK") == (2, True)

@@ -166,9 +166,10 @@ def test_whatever_ends_a_command_ends_in_a_line_and_a_status_that_says_one_thing
     assert (sys.stdout, sys.stderr) == streams
     monkeypatch.setenv("COE_TRACEBACK", "1")
     guarded(command)
-    assert ("Traceback" in capsys.readouterr().err) is (
-        status == Exit.NOT_INSPECTED and not isinstance(error, CoeError | SystemExit)
-    )
+    is_fault = status == Exit.NOT_INSPECTED and not isinstance(error, CoeError | SystemExit)
+    said = capsys.readouterr().err
+    assert ("Traceback" in said, f"{Path(__file__).name}, line" in said) == (is_fault, is_fault), "whose code failed"
+    assert "\\x0a" not in said, "a traceback has lines"
 
 
 def test_a_user_without_a_home_or_with_one_that_may_not_be_looked_into_has_no_profile(monkeypatch):
