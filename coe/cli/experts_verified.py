@@ -117,7 +117,10 @@ class Calibrate(_Verified):
             outcome = calibration.calibrate(answers, wanted, unproven=self.unproven)
             outcomes.append(outcome)
             if missing := calibration.unreached(outcome):
-                complain(f"{id}: {missing}")
+                if self.unproven and outcome.choice is not None:
+                    point_out("not proven", f"{id}: {missing}")
+                else:
+                    complain(f"{id}: {missing}")
             for warning in calibration.warnings(outcome):
                 point_out("note", f"{id}: {warning}")
             trouble = trouble or bool(missing or answers.failed)

@@ -134,7 +134,8 @@ def _needed(choice: ThresholdChoice, wanted: WantedRate) -> str:
     if rate is not None and rate.events:
         return "that is too many, but no threshold has fewer"
     needed = trials_needed(wanted.rate, wanted.confidence) if wanted.rate else "endless"
-    return f"that needs {needed} parts without an error"
+    kind = "bad" if wanted.goal is Goal.ESCAPES else "good"
+    return f"that needs {needed} verified {kind} parts, all judged right"
 
 
 def warnings(outcome: ExpertCalibration) -> list[str]:
