@@ -260,6 +260,8 @@ class Sim(_Boxes, _Drawn):
                 by_default=False,
             )
         precisions = _precisions(self.precision, self.doubtful, self.warm)
+        if not any(precisions):
+            refuse(self.context, "doubtful", "is for --precision mixed")
         contenders = [
             contender(name)
             for name in (all_contenders() if self.strategy.strip() == "all" else words_of(self.strategy))
