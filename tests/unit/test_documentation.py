@@ -23,6 +23,8 @@ import typer.main
 from tables import with_slow_rows
 
 from coe.cli.start import MODULES
+from coe.scheduler import policies
+from coe.scheduler.strategies import Strategy
 
 COMMANDS = ("coe-inspect", "coe-board", "coe-experts", "coe-bench", "coe-profile", "coe-serve")
 LINES = [
@@ -223,3 +225,12 @@ def test_a_step_ends_with_the_runs_and_was_not_tried(tmp_path):
     psutil.wait_procs([step], timeout=60)
     assert not step.is_running() or step.status() == psutil.STATUS_ZOMBIE
     assert not (tmp_path / "tests.tried").exists()
+
+
+@pytest.mark.parametrize("family", policies.FAMILIES)
+def test_the_policies_on_the_page_are_those_that_ship(family):
+    page = (pages.ROOT / "docs/strategies.md").read_text(encoding="utf-8")
+    (row,) = re.findall(rf"^\| {family} \| (`.*`) \|$", page, re.MULTILINE)
+    named = re.findall(r"`([\w-]+)`", row)
+    assert sorted(named) == sorted(policies.names(family))
+    assert named[0] == getattr(Strategy("default"), family)
