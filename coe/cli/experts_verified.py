@@ -9,6 +9,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,10 +118,8 @@ class Calibrate(_Verified):
             outcome = calibration.calibrate(answers, wanted, unproven=self.unproven)
             outcomes.append(outcome)
             if missing := calibration.unreached(outcome):
-                if self.unproven and outcome.choice is not None:
-                    point_out("not proven", f"{id}: {missing}")
-                else:
-                    complain(f"{id}: {missing}")
+                accepted = self.unproven and outcome.choice is not None
+                (partial(point_out, "not proven") if accepted else complain)(f"{id}: {missing}")
             for warning in calibration.warnings(outcome):
                 point_out("note", f"{id}: {warning}")
             trouble = trouble or bool(missing or answers.failed)
