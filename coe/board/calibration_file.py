@@ -148,8 +148,11 @@ def parse(board: Path, raw: bytes) -> YamlDocument:
     return strict_yaml.parse(board.with_name(board.stem + _SUFFIX), raw, "board and experts")
 
 
-def laid_over(board: BoardSpec, name: str, document: YamlDocument) -> BoardSpec:
-    """Return a board, whose file has this name, with its calibration; raises RulesError for one that does not fit."""
+def laid_over(board: BoardSpec, name: str, document: YamlDocument) -> tuple[BoardSpec, dict[str, str]]:
+    """Return a board, whose file has this name, with its calibration, and the weights that this was measured with.
+
+    The weights are checksums by expert. Raises RulesError for a calibration that does not fit.
+    """
     calibration = of_yaml(document, BoardCalibration)
     if calibration.board != board.board:
         why = f"this is the calibration of '{calibration.board}', and {name} is '{board.board}'"
@@ -168,7 +171,8 @@ def laid_over(board: BoardSpec, name: str, document: YamlDocument) -> BoardSpec:
             raise document.error(place, f"{why} calibrate '{id}' again")
         scores = entry.model_dump(include=set(StatedScores.model_fields))
         experts[id] = expert.model_copy(update=scores)
-    return board.model_copy(update={"experts": experts})
+    weights = {id: entry.origin.weights for id, entry in calibration.experts.items() if entry.origin is not None}
+    return board.model_copy(update={"experts": experts}), weights
 
 
 def _check_labels(document: YamlDocument, place: KeyPath, scores: Iterable[str], labels: list[str]) -> None:

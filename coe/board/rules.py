@@ -44,6 +44,7 @@ class Rules:
     `unsaid` holds an error message for each expert with a step that does not say what follows if the expert sees
     nothing. The message matters for detectors only, and the rules do not know which kinds are detectors. `places` holds
     the place of each component in the file, as "demo.yaml:14". `bits` says how many low bits of 16-bit samples count.
+    `calibrated` holds the checksum of the weights with which each expert's calibration was measured.
     """
 
     board: str
@@ -55,6 +56,7 @@ class Rules:
     unsaid: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
     bits: int | None = None
+    calibrated: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def components(self) -> Mapping[str, Component]:
@@ -109,9 +111,10 @@ class _RulesReader:
         if blank := document.blank():  # what needs no value would count as left out
             raise join_errors([document.error(place, no_value(place)) for place in blank])
         self.spec = of_yaml(document, BoardSpec)
+        self.calibrated: dict[str, str] = {}
         if calibration is not None:
             over = calibration_file.parse(document.path, calibration)
-            self.spec = calibration_file.laid_over(self.spec, document.path.name, over)
+            self.spec, self.calibrated = calibration_file.laid_over(self.spec, document.path.name, over)
             self.digest = strict_yaml.digest_of_all([document.digest, over.digest])
         self.experts = _each(self.spec.experts, self._expert)
         self.shared: dict[str, Step] = {}
@@ -141,7 +144,16 @@ class _RulesReader:
         document, router = self.document, Router(components)
         places = {name: document.where(("components", name)) for name in components}
         return Rules(
-            self.spec.board, document.path, self.digest, experts, router, graph, self.unsaid, places, self.spec.bits
+            self.spec.board,
+            document.path,
+            self.digest,
+            experts,
+            router,
+            graph,
+            self.unsaid,
+            places,
+            self.spec.bits,
+            self.calibrated,
         )
 
     def _component(self, name: str, spec: ComponentSpec) -> Component:

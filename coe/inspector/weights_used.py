@@ -134,7 +134,9 @@ def _random(board: Rules, missing: Collection[str]) -> str:
 
 
 def warnings(board: Rules, manifests: Mapping[str, Manifest], parts: Sequence[PlacedPart] = ()) -> tuple[str, ...]:
-    """Return sentences about experts of a board whose verdicts prove little: unproven, cautions, gaps of exams.
+    """Return sentences about experts of a board whose verdicts prove little.
+
+    They are unproven, have a calibration of other weights, cautions, or gaps in their exams.
 
     `manifests` are by weights; for `parts` see `exam_rows`. Nobody is called unproven whom nobody has measured.
     """
@@ -150,7 +152,16 @@ def warnings(board: Rules, manifests: Mapping[str, Manifest], parts: Sequence[Pl
         f"experts {', '.join(ids)} are unproven: {reason}" if len(ids) > 1 else f"expert {ids[0]} is unproven: {reason}"
         for reason, ids in by_reason.items()
     )
-    beside = (f"{'experts' if len(ids) > 1 else 'expert'} {list_few(ids)}: {said}" for said, ids in by_caution.items())
+    beside = tuple(
+        f"{'experts' if len(ids) > 1 else 'expert'} {list_few(ids)}: {said}" for said, ids in by_caution.items()
+    )
+    old = [
+        f"'{id}'"
+        for id, checksum in board.calibrated.items()
+        if (manifest := manifests.get(board.experts[id].weights)) is not None and manifest.checksum != checksum
+    ]
+    if old:
+        beside = (f"the calibration of {list_few(old)} was measured with other weights; calibrate again", *beside)
     return (*unproven, *beside, *warnings_of(exam_rows(board, manifests, parts)))
 
 

@@ -23,6 +23,7 @@ from coe.core import Box, Expert, Finding, Shown, Verdict
 from coe.errors import ConfigError
 from coe.helpers.files import FolderLock
 from coe.helpers.rates import Rate
+from coe.inspector import weights_used
 from coe.learn import calibration_text, labelled
 from coe.learn.answers import BoardExperts, ExpertAnswers, LabelledFinding
 from coe.learn.calibration import calibrate, unreached, warnings
@@ -398,6 +399,10 @@ def test_a_calibration_is_written_beside_the_board_file_which_stays_as_it_is(lam
     text = path.read_text()
     assert run("--escapes", "0.1", "--write").status == 0
     assert path.read_text() == text, "the pictures are judged with raw scores, whatever was calibrated before"
+    manifest = Store(lamp_board.parent / "store").manifest("b/lamp")
+    for checksum, is_old in ((manifest.checksum, False), ("0" * 32, True)):
+        known = {"b/lamp": manifest.model_copy(update={"checksum": checksum})}
+        assert any("calibration of 'lamp'" in said for said in weights_used.warnings(written, known)) is is_old
 
 
 def test_an_expert_is_shown_again_what_must_not_pass_by_the_thresholds_that_are_written(lamp_board, run):
