@@ -30,7 +30,6 @@ BOX := --executors cuda=2 --memory 8GB --device-memory 12GB --host-memory 16GB -
 UNSEARCHED := --no-search-kernels
 # A minute; the cold start, 30 s, is left out of the latencies.
 EVERY_4_MS := --rate 250 --requests 15000 --settling 7500
-# Of the options that come twice, the last counts: with 60 GB all experts are in memory.
 # As many images as the paper's task A1. Where each switch reads 170 MB, they take a minute or more.
 A_TASK := --rate 250 --requests 2500
 SWITCH := $(call coe,bench) switch --device cuda
@@ -40,7 +39,7 @@ DEEPPCB := --board deeppcb_golden --store store --images build/deeppcb/test/imag
 
 # The steps on a board of random weights: one strategy and one precision each. The eager baseline constructs an expert for
 # each switch, half a second an image. Without fp16: in mixed precision a line chooses q8 wherever that agrees, and preparing
-# takes a third less.
+# takes a third less. With 60 GB all experts are in memory: of an option that comes twice, the last counts.
 define of_board
 $(call step,$(1)-synth,$(call coe,experts) synth --board $(1) --store build/paper --files 1)
 $(call step,$(1)-prepare,$(call coe,experts) prepare --board $(1) --store build/paper --variants fp32$(comma)q8,$(1)-synth,540)

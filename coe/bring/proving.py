@@ -32,9 +32,6 @@ from coe.store.kinds import FileKind, Image, Kind, ModuleKind
 from coe.variants import fold
 from coe.variants.agreement import iou
 
-UNPROVEN = "preprocessing: stated, not proven"
-_OWN_CODE = "answers: not proven"
-"""The same of a kind that prepares pictures by its own code."""
 _LEAST = 20
 """So many labelled pictures refute what was stated."""
 _LEAST_REMEMBERED, _MOST_REMEMBERED = 6, 20
@@ -113,11 +110,11 @@ def prove(brought: Brought, kind: Kind, pictures: Sequence[Shown], least_right: 
     elif all(one.label for one in pictures):
         said = _by_labels(brought, kind, [stated, *others], pictures, least_right)
     else:
-        said = Proof(unproven=f"{_unproven(brought)}: no picture has a label")
+        said = Proof(unproven="no picture has a label")
     fault = said.fault or (remembered.fault if remembered else "")
     # What the network remembers proves it, whatever labels leave open, and the other way round.
     open_one = remembered.unproven if remembered is not None and said.unproven else said.unproven
-    return Proof(fault, fault or open_one)
+    return Proof(fault, fault or (f"{open_of(brought.expert)}: {open_one}" if open_one else ""))
 
 
 def _others(expert: Expert, kind: Kind) -> Iterator[_Statement]:
@@ -182,18 +179,20 @@ def _by_labels(
         return Proof(f"{right[0]} of {len(pictures)} pictures are judged as labelled (--right {least_right:g})")
     if few:
         each = f"{_LEAST} labelled pictures or more, about equally many of each label, would refute it"
-        return Proof(unproven=f"{_unproven(brought)}: {each}")
+        return Proof(unproven=each)
     return _open(statements, [count > right[0] - _BEATEN for count in right], f"{len(pictures)} labelled pictures")
 
 
-def _unproven(brought: Brought) -> str:
-    return _OWN_CODE if brought.expert.preprocessing is None else UNPROVEN
+def open_of(expert: Expert) -> str:
+    """Return what is not proven of an expert until pictures prove it."""
+    its = "its answers are" if expert.preprocessing is None else "its preprocessing is stated,"
+    return f"{its} not proven"
 
 
 def _open(statements: Sequence[_Statement], fits: Sequence[bool], shown: str) -> Proof:
     """Return what pictures that refute nothing leave open: the other statements that fit as well."""
     rivals = [one.options for one, is_fit in zip(statements, fits, strict=True) if is_fit and one.options]
-    return Proof(unproven=f"{UNPROVEN}: {shown} do not distinguish it from {', '.join(rivals)}" if rivals else "")
+    return Proof(unproven=f"{shown} do not distinguish it from {', '.join(rivals)}" if rivals else "")
 
 
 def _reordered(said: NDArray[np.str_], truth: NDArray[np.str_], labels: Sequence[str], options: str) -> tuple[int, str]:
@@ -212,7 +211,7 @@ def _by_boxes(brought: Brought, kind: Kind, statements: Sequence[_Statement], pi
         overlaps = f"overlap with the boxes found by {found[0]:.2f} (IoU), but by {found[best]:.2f}"
         return Proof(f"the true boxes {overlaps} with {statements[best].options}")
     if len(pictures) < _LEAST_REMEMBERED:
-        return Proof(unproven=f"{_unproven(brought)}: {_LEAST_REMEMBERED} pictures with boxes or more would refute it")
+        return Proof(unproven=f"{_LEAST_REMEMBERED} pictures with boxes or more would refute it")
     if found[0] < _WORSE_IOU and any(one.boxes for one in pictures):
         overlaps = f"the true boxes overlap with the boxes found by {found[0]:.2f} (IoU)"
         return Proof(f"{overlaps}; are the labels in the order of the outputs?")
@@ -244,9 +243,7 @@ def _by_memory(
     apart = [_divergence(first, norm, kind, one.expert, chosen) for one in statements]
     best = int(np.argmin(apart))
     if apart[best] >= _ANOTHER_PART:
-        return Proof(
-            unproven=f"{UNPROVEN}: the network was trained on pictures of other parts ({apart[best]:.2f} nats)"
-        )
+        return Proof(unproven=f"the network was trained on pictures of other parts ({apart[best]:.2f} nats)")
     if apart[0] > _WORSE * apart[best]:
         far = f"{apart[0]:.2f} nats from these pictures, but {apart[best]:.2f}"
         return Proof(f"the statistics of its first batch norm are {far} with {statements[best].options}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -138,21 +137,11 @@ def _fault(error: Exception) -> Exit:
     if os.environ.get(config.TRACEBACK_VARIABLE):
         for line in "".join(traceback.format_exception(error)).splitlines():
             err.print(line)
-    said, shown = f"{type(error).__name__}: {error}", f"the output under {config.TRACEBACK_VARIABLE}=1"
-    if (place := _foreign(error)) is not None:
-        complain(f"a fault in {place.filename}, line {place.lineno}: {said}; see {shown}")
-    else:
-        complain(f"a fault of coe, not yours: {said}{place_of(error)}; please report it, with {shown}")
+    complain(
+        f"unexpected {type(error).__name__}: {error}{place_of(error)}; {config.TRACEBACK_VARIABLE}=1 shows the calls. "
+        "If none of them is in code of yours, please report them"
+    )
     return Exit.NOT_INSPECTED
-
-
-def _foreign(error: BaseException) -> traceback.FrameSummary | None:
-    """Return the last call of an error that lies in code of the user, such as a policy; None if there is none."""
-    ours = [str(Path(config.__file__).parent.resolve()), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))]
-    ours.append(str(Path(config.__file__).parents[1].resolve() / "experts"))
-    calls = traceback.extract_tb(error.__traceback__)
-    theirs = [one for one in calls if os.path.isfile(one.filename) and not one.filename.startswith(tuple(ours))]
-    return theirs[-1] if theirs else None
 
 
 def _invoke(app: typer.Typer) -> int:

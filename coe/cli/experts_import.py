@@ -183,15 +183,17 @@ class Import(Described):
 
     def _proved(self, brought: Brought, kind: Kind, paths: Sequence[Path], shown: Sequence[Shown]) -> Brought:
         """Hold what was stated against pictures; raises ConfigError if they refute it, unless the user insists."""
-        if self.as_backbone or isinstance(kind, Comparing) or self.file is None:
+        if self.as_backbone or isinstance(kind, Comparing) or kind.is_reader:
             return brought
         if not shown:
-            return replace(brought, unproven=proving.UNPROVEN if brought.is_stated else None)
+            is_open = brought.is_stated or brought.expert.preprocessing is None
+            return replace(brought, unproven=proving.open_of(brought.expert) if is_open else None)
         with running("kind", brought.expert.kind, "run with pictures"):
             proof = proving.prove(brought, kind, shown, self.right)
             said = proving.findings(brought, kind, brought.expert, shown) if self.sheet is not None else []
         if proof.fault and not self.force:
-            raise ConfigError(f"{self.id}: {proof.fault}; state it differently, or give --force")
+            way = "state it differently" if brought.expert.preprocessing else "correct the labels or the kind's code"
+            raise ConfigError(f"{self.id}: {proof.fault}; {way}, or give --force")
         unproven = proof.fault or proof.unproven
         if self.sheet is not None:
             with writing(self.sheet), replacing(self.sheet) as file:

@@ -119,7 +119,7 @@ class Calibrate(_Verified):
             outcomes.append(outcome)
             if missing := calibration.unreached(outcome):
                 accepted = self.unproven and outcome.choice is not None
-                (partial(point_out, "not proven") if accepted else complain)(f"{id}: {missing}")
+                (partial(point_out, "note") if accepted else complain)(f"{id}: {missing}")
             for warning in calibration.warnings(outcome):
                 point_out("note", f"{id}: {warning}")
             trouble = trouble or bool(missing or answers.failed)

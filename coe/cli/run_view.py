@@ -22,7 +22,7 @@ _PLAIN_EVERY_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """A `coe.runs.inspection.RunView` on the terminal; a quiet one shows only what went wrong."""
+    """A `coe.runs.inspection.RunView` on the terminal; a quiet one shows only notices, and what went wrong."""
 
     quiet: bool = False
 

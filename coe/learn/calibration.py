@@ -117,15 +117,14 @@ def calibrate(answers: ExpertAnswers, wanted: WantedRate, *, unproven: bool = Fa
     return ExpertCalibration(answers, honesty, curve, choice, wanted, unproven)
 
 
-def _sentence(choice: ThresholdChoice, wanted: WantedRate) -> str:
+def _rates(choice: ThresholdChoice, wanted: WantedRate) -> str:
     """Say what a threshold shows in the pictures: "escapes 0 of 300 (at most 0.99%), false calls 3 of 400 (...)"."""
     rates = (("escapes", choice.point.escapes), ("false calls", choice.point.false_calls))
-    told = ", ".join(
+    return ", ".join(
         f"{name} {rate.events} of {rate.trials} (at most {rate.upper(wanted.confidence):.2%})"
         for name, rate in rates
         if rate is not None
     )
-    return told if choice.proven else f"{told}, not proven: {_needed(choice, wanted)}"
 
 
 def _needed(choice: ThresholdChoice, wanted: WantedRate) -> str:
@@ -133,7 +132,9 @@ def _needed(choice: ThresholdChoice, wanted: WantedRate) -> str:
     rate = choice.point.rate(wanted.goal)
     if rate is not None and rate.events:
         return "that is too many, but no threshold has fewer"
-    needed = trials_needed(wanted.rate, wanted.confidence) if wanted.rate else "endless"
+    if not wanted.rate:
+        return "no number of parts proves a rate of 0"
+    needed = trials_needed(wanted.rate, wanted.confidence)
     kind = "bad" if wanted.goal is Goal.ESCAPES else "good"
     return f"that needs {needed} verified {kind} parts, all judged right"
 
@@ -169,4 +170,5 @@ def unreached(outcome: ExpertCalibration) -> str:
         needs = "a bad part" if wanted.goal is Goal.ESCAPES else "a good part"
         return f"no picture shows {needs}, so {noun} cannot be counted"
     way = "" if outcome.unproven else "; it is not written (--unproven does)"
-    return f"no threshold is proven to keep {noun} at or below {wanted.rate:.4g}: {_sentence(choice, wanted)}{way}"
+    told = f"{_rates(choice, wanted)}; {_needed(choice, wanted)}{way}"
+    return f"no threshold is proven to keep {noun} at or below {wanted.rate:.4g}: {told}"

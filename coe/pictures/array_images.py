@@ -125,11 +125,11 @@ def copy_of(array: NDArray[Any], bits: int | None = None) -> NDArray[Any]:
         check_array(array, bits, config.image_pixels(), config.MIN_IMAGE_SIDE)
     except ImageError:
         return array
-    if array.nbytes > _QUICK_BYTES:
-        return np.array(array, subok=False)
+    plain = np.asarray(array)
+    if plain.nbytes > _QUICK_BYTES or not plain[0].flags.c_contiguous:
+        return np.array(plain)
     # Python copies a buffer without giving the interpreter's lock away; row by row if the array is a part of a frame.
-    rows = np.asarray(array).reshape(len(array), -1)
-    return np.frombuffer(bytearray(rows), array.dtype).reshape(array.shape)
+    return np.frombuffer(bytearray(plain.reshape(plain.shape[0], -1)), plain.dtype).reshape(plain.shape)
 
 
 def check_array(array: NDArray[np.generic], bits: int | None, limit_pixels: int, min_side: int) -> None:

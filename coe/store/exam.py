@@ -148,8 +148,9 @@ class ExamRow(StrictModel):
     """A row of the table of exams of a board: an item of an expert's exam, and what follows at components; or a note.
 
     A note, with which `item` is None, is about the exam as a whole. The components are those in which the expert is
-    blind to the item: an OK is REVIEW at those of `review`; those of `accepted` accept it by name; another expert stops
-    it at those of `stopped`, where it looks; and at those of `passing` such a part passes, since nothing forbids it.
+    blind to the item: an OK is REVIEW at those of `review`; the board file accepts it at those of `accepted`; another
+    expert stops it at those of `stopped`, where it looks; and at those of `passing` such a part passes, since nothing
+    forbids it.
     """
 
     expert: str

@@ -168,7 +168,7 @@ def test_whatever_ends_a_command_ends_in_a_line_and_a_status_that_says_one_thing
     guarded(command)
     is_fault = status == Exit.NOT_INSPECTED and not isinstance(error, CoeError | SystemExit)
     said = capsys.readouterr().err
-    assert ("Traceback" in said, f"{Path(__file__).name}, line" in said) == (is_fault, is_fault), "whose code failed"
+    assert ("Traceback" in said, Path(__file__).name in said) == (is_fault, is_fault), "whose code failed"
     assert "\\x0a" not in said, "a traceback has lines"
 
 

@@ -304,6 +304,20 @@ def test_what_a_network_makes_for_itself_lives_as_long_as_its_graphs(store):
     assert says(device, "b", 3) == [6]
 
 
+def test_a_kind_may_change_what_it_gets(store):
+    class Spoiling(Scale):
+        def forward(self, module, images):
+            return {"all": super().forward(module, images)}
+
+        def postprocess(self, outputs, prepared, expert):
+            return super().postprocess(outputs.pop("all").squeeze_()[None, None], prepared, expert)
+
+    device = bare_device(gpu(), store, Spoiling())
+    device.prepare(EXPERTS)
+    device.load("pool", expert("b"))
+    assert [says(device, "b", shade) for shade in range(1, 6)] == [[2], [4], [6], [8], [10]]
+
+
 @pytest.mark.parametrize(
     "gives_back", [lambda worker: worker.trim(), lambda worker: collector.give_back(worker._driver)]
 )

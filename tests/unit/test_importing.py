@@ -122,6 +122,8 @@ def test_a_kind_that_states_nothing_must_be_right_all_the_same(run, tmp_path, mo
     assert "1 of 2" in Store(tmp_path / "store").manifest("b/x").unproven
     assert run(*line, "--right", "0.5").status == 0
     assert "not proven" in Store(tmp_path / "store").manifest("b/x").unproven  # two pictures are few
+    assert run(*line[:-2]).status == 0
+    assert "not proven" in Store(tmp_path / "store").manifest("b/x").unproven
 
 
 def test_a_folder_of_weights_becomes_experts_and_a_draft(run, tmp_path):

@@ -246,7 +246,8 @@ class Worker:
         self.stream.do("images up", lambda: places.images.copy_(places.up, non_blocking=True))
         self.stream.do(f"run x{len(captured.images)}", captured.graph.replay)
         self.stream.do("outputs down", lambda: _copy(places.outputs, places.down))
-        return BatchPart(number, self.stream.mark(), places.down)
+        # Of its own: a kind may change the container of its outputs, or their shapes.
+        return BatchPart(number, self.stream.mark(), tree_map(lambda output: output[...], places.down))
 
     def _places(self, captured: _Captured, number: int, pinned: _Pinned) -> _Places:
         images = captured.images[:number]
