@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 from killed import (
+    ALL,
     GATE_POINTS,
     KILLED,
     LEAST_KILLS,
@@ -83,7 +84,7 @@ def check_pictures(config, database):
     """Check that each picture of each board is on the disk, and that nothing else stays there."""
     pictures = Pictures(config.pictures)
     with database.reading() as connection:
-        for board in board_rows.newest(connection, limit=10_000):
+        for board in board_rows.newest(connection, limit=ALL):
             shown = views.of_board(connection, board.key)
             assert shown
             assert all(pictures.path(view.file).stat().st_size == view.size_bytes for view in shown)
@@ -184,7 +185,7 @@ class Service:
         pictures, keep = Pictures(self.config.pictures), Retention(ok_days=0, review_days=0, ng_days=0, orphan_days=1)
         sweep(self.database, pictures, keep, now_us() + DAY_US // 2)
         with self.database.reading() as connection:
-            for board in board_rows.newest(connection, limit=10_000):
+            for board in board_rows.newest(connection, limit=ALL):
                 if board.state in UNDECIDED or any(
                     one.verification_id is None for one in call_rows.of_board(connection, board.id)
                 ):

@@ -14,7 +14,7 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
-from killed import LEAST_KILLS, Feeder, check_one_decision_each, free_port, start, undecided
+from killed import ALL, LEAST_KILLS, Feeder, check_one_decision_each, free_port, start, undecided
 from serving import config_of
 from sqlalchemy import delete, insert, select
 from stations import DARK, LIGHT
@@ -345,7 +345,7 @@ def test_kills_of_both_processes_lose_no_board_decide_none_twice_and_pass_none_u
     print(f"{kills} kills, {boards} boards, {time.monotonic() - began_s:.0f} s")
     check_one_decision_each(database)
     with database.reading() as connection:
-        all_boards = board_rows.newest(connection, limit=100_000)
+        all_boards = board_rows.newest(connection, limit=ALL)
         assert len(all_boards) == boards
         verdicts = {board.verdict for board in all_boards if not board.late and board.attempts < MAX_ATTEMPTS}
         assert len(verdicts) == 1, "each board has the same two pictures"
