@@ -114,7 +114,12 @@ def prove(brought: Brought, kind: Kind, pictures: Sequence[Shown], least_right: 
     fault = said.fault or (remembered.fault if remembered else "")
     # What the network remembers proves it, whatever labels leave open, and the other way round.
     open_one = remembered.unproven if remembered is not None and said.unproven else said.unproven
-    return Proof(fault, fault or (f"{open_of(brought.expert)}: {open_one}" if open_one else ""))
+    return Proof(fault, fault or (f"{not_proven(brought.expert)}: {open_one}" if open_one else ""))
+
+
+def not_proven(expert: Expert) -> str:
+    """Return what is not proven of an expert until pictures prove it."""
+    return "its answers are not proven" if expert.preprocessing is None else "its preprocessing is stated, not proven"
 
 
 def _others(expert: Expert, kind: Kind) -> Iterator[_Statement]:
@@ -178,15 +183,9 @@ def _by_labels(
     if right[0] < least_right * len(pictures):
         return Proof(f"{right[0]} of {len(pictures)} pictures are judged as labelled (--right {least_right:g})")
     if few:
-        each = f"{_LEAST} labelled pictures or more, about equally many of each label, would refute it"
+        each = f"{_LEAST} labelled pictures or more, about equally many of each label, would tell"
         return Proof(unproven=each)
     return _open(statements, [count > right[0] - _BEATEN for count in right], f"{len(pictures)} labelled pictures")
-
-
-def open_of(expert: Expert) -> str:
-    """Return what is not proven of an expert until pictures prove it."""
-    its = "its answers are" if expert.preprocessing is None else "its preprocessing is stated,"
-    return f"{its} not proven"
 
 
 def _open(statements: Sequence[_Statement], fits: Sequence[bool], shown: str) -> Proof:
@@ -211,7 +210,7 @@ def _by_boxes(brought: Brought, kind: Kind, statements: Sequence[_Statement], pi
         overlaps = f"overlap with the boxes found by {found[0]:.2f} (IoU), but by {found[best]:.2f}"
         return Proof(f"the true boxes {overlaps} with {statements[best].options}")
     if len(pictures) < _LEAST_REMEMBERED:
-        return Proof(unproven=f"{_LEAST_REMEMBERED} pictures with boxes or more would refute it")
+        return Proof(unproven=f"{_LEAST_REMEMBERED} pictures with boxes or more would tell")
     if found[0] < _WORSE_IOU and any(one.boxes for one in pictures):
         overlaps = f"the true boxes overlap with the boxes found by {found[0]:.2f} (IoU)"
         return Proof(f"{overlaps}; are the labels in the order of the outputs?")

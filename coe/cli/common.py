@@ -139,7 +139,7 @@ def _fault(error: Exception) -> Exit:
             err.print(line)
     complain(
         f"unexpected {type(error).__name__}: {error}{place_of(error)}; {config.TRACEBACK_VARIABLE}=1 shows the calls. "
-        "If none of them is in code of yours, please report them"
+        "If none of them is in your code, please report them"
     )
     return Exit.NOT_INSPECTED
 

@@ -52,7 +52,7 @@ class Choose(InStore):
     patch needs good parts only; probe needs 4 pictures of each label, efficientnet-lite0 40. They are compared
     by cross-validation, in which an escape weighs as much as four false calls. The output shows the chosen kind, the
     reason, how certain it is, and which defects still pass. If the board file exists, the command prints the lines that
-    belong into it.
+    belong in it.
 
     Exit status 1 if a component has no expert.
 

@@ -187,7 +187,7 @@ class Import(Described):
             return brought
         if not shown:
             is_open = brought.is_stated or brought.expert.preprocessing is None
-            return replace(brought, unproven=proving.open_of(brought.expert) if is_open else None)
+            return replace(brought, unproven=proving.not_proven(brought.expert) if is_open else None)
         with running("kind", brought.expert.kind, "run with pictures"):
             proof = proving.prove(brought, kind, shown, self.right)
             said = proving.findings(brought, kind, brought.expert, shown) if self.sheet is not None else []

@@ -9,7 +9,6 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,12 +116,7 @@ class Calibrate(_Verified):
                 point_out("note", f"{id}: in doubt, so REVIEW whatever the threshold: {in_doubt}")
             outcome = calibration.calibrate(answers, wanted, unproven=self.unproven)
             outcomes.append(outcome)
-            if missing := calibration.unreached(outcome):
-                accepted = self.unproven and outcome.choice is not None
-                (partial(point_out, "note") if accepted else complain)(f"{id}: {missing}")
-            for warning in calibration.warnings(outcome):
-                point_out("note", f"{id}: {warning}")
-            trouble = trouble or bool(missing or answers.failed)
+            trouble |= not _told(id, outcome) or bool(answers.failed)
             if self.plots is not None:
                 from coe.learn import draw_thresholds  # slow to import
 
@@ -187,6 +181,20 @@ def _examine(board: Rules, store: Store, pictures: Mapping[str, Sequence[Photogr
                 store.rewrite(manifest.model_copy(update={"exam": exam}))
         show_exam(id, exam)
     tell_gaps(board, store)
+
+
+def _told(id: str, outcome: ExpertCalibration) -> bool:
+    """Say what the pictures do not prove of an expert's threshold; return whether it is proven to keep the rate."""
+    from coe.learn import calibration
+
+    if missing := calibration.unreached(outcome):
+        if outcome.unproven and outcome.choice is not None:  # it is written, as the user wants
+            point_out("note", f"{id}: {missing}")
+        else:
+            complain(f"{id}: {missing}")
+    for warning in calibration.warnings(outcome):
+        point_out("note", f"{id}: {warning}")
+    return not missing
 
 
 def _check(asked: BoardExperts, expert: Expert, pictures: Sequence[Photograph]) -> None:

@@ -152,17 +152,14 @@ def warnings(board: Rules, manifests: Mapping[str, Manifest], parts: Sequence[Pl
         f"experts {', '.join(ids)} are unproven: {reason}" if len(ids) > 1 else f"expert {ids[0]} is unproven: {reason}"
         for reason, ids in by_reason.items()
     )
-    beside = tuple(
-        f"{'experts' if len(ids) > 1 else 'expert'} {list_few(ids)}: {said}" for said, ids in by_caution.items()
-    )
+    beside = (f"{'experts' if len(ids) > 1 else 'expert'} {list_few(ids)}: {said}" for said, ids in by_caution.items())
     old = [
         f"'{id}'"
         for id, checksum in board.calibrated.items()
         if (manifest := manifests.get(board.experts[id].weights)) is not None and manifest.checksum != checksum
     ]
-    if old:
-        beside = (f"the calibration of {list_few(old)} was measured with other weights; calibrate again", *beside)
-    return (*unproven, *beside, *warnings_of(exam_rows(board, manifests, parts)))
+    stale = [f"the calibration of {list_few(old)} was measured with other weights; calibrate again"] if old else []
+    return (*unproven, *stale, *beside, *warnings_of(exam_rows(board, manifests, parts)))
 
 
 def cautions(board: Rules, manifests: Mapping[str, Manifest]) -> dict[str, tuple[str, ...]]:
@@ -247,11 +244,11 @@ def _rows_of(id: str, exam: Exam, components: Collection[Component], refdes: Map
             gaps = {gap.item for gap in component.gaps([step.expert for step in component.root.walk()], part)}
             forbids = item.item in DECIDING and (item.item is not Shown.TURNED or component.has_polarity(part))
             is_open = item.item in gaps
-            states = item.item in component.accepts or (item.item is Shown.TURNED and component.polarity is False)
+            is_stated = item.item in component.accepts or (item.item is Shown.TURNED and component.polarity is False)
             if forbids and not is_open:
                 what = "stopped"
             else:
-                what = "accepted" if states else "review" if forbids else "passing"
+                what = "accepted" if is_stated else "review" if forbids else "passing"
             where.setdefault(what, []).append(component.name)
         yield ExamRow.model_validate({"expert": id, "item": item, **where})
     yield from (ExamRow(expert=id, note=note) for note in exam.notes)

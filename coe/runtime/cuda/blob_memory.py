@@ -75,7 +75,7 @@ class BlobMemory:
             resident = self._residents[extent] = Resident(name, extent, size, unpacking, body)
             targets = self._places(resident, pieces)
             try:
-                self._lies(resident, extent.start)
+                self._set_sources(resident, extent.start)
                 self._lane.do(f"copy {name}", lambda: _copy(pieces, targets))
                 resident.written = self._lane.mark()
             except BaseException:
@@ -117,7 +117,8 @@ class BlobMemory:
         ends = list(accumulate(map(len, pieces), initial=resident.extent.start))
         return [self._memory[start:end] for start, end in pairwise(ends)]
 
-    def _lies(self, resident: Resident, start: int) -> None:
+    def _set_sources(self, resident: Resident, start: int) -> None:
+        """Make the views by which a blob is read that lies at this byte."""
         resident.sources = resident.unpacking.sources(self._memory[start : start + resident.size])
 
     def _forget(self, resident: Resident) -> None:
@@ -133,7 +134,7 @@ class BlobMemory:
         self._await_readers(resident)
         start, size = extent.start, extent.size
         self._lane.do(f"move {resident.name}", lambda: slide(self._memory, start, to, size, self._scratch))
-        self._lies(resident, to)
+        self._set_sources(resident, to)
         resident.written = self._lane.mark()
 
 
