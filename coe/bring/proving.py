@@ -24,7 +24,7 @@ from torch.distributions import Normal, kl_divergence
 
 from coe.bring.importing import Brought
 from coe.core import Expert, Finding
-from coe.errors import ConfigError
+from coe.errors import ConfigError, ImageError
 from coe.helpers import regular
 from coe.helpers.preprocessing import NORMALIZATIONS
 from coe.runtime.runner import findings_of
@@ -117,6 +117,15 @@ def prove(brought: Brought, kind: Kind, pictures: Sequence[Shown], least_right: 
     return Proof(fault, fault or (f"{not_proven(brought.expert)}: {open_one}" if open_one else ""))
 
 
+def is_taken(kind: Kind, expert: Expert, picture: Shown) -> bool:
+    """Return whether a kind takes a picture: it may be too elongated, or whatever a kind of the user refuses."""
+    try:
+        kind.preprocess(picture.image, expert)
+    except ImageError:
+        return False
+    return True
+
+
 def not_proven(expert: Expert) -> str:
     """Return what is not proven of an expert until pictures prove it."""
     return "its answers are not proven" if expert.preprocessing is None else "its preprocessing is stated, not proven"
@@ -149,8 +158,9 @@ def findings(brought: Brought, kind: Kind, expert: Expert, pictures: Sequence[Sh
         assert brought.file is not None, "it was read as a file"
         session = kind.open(brought.file, expert, 0)
     found: list[Finding] = []
-    for start in range(0, len(pictures), _BATCH):
-        inputs = [kind.preprocess(one.image, expert) for one in pictures[start : start + _BATCH]]
+    most = min(_BATCH, kind.max_batch)
+    for start in range(0, len(pictures), most):
+        inputs = [kind.preprocess(one.image, expert) for one in pictures[start : start + most]]
         pixels = np.stack([one.pixels for one in inputs])
         with torch.inference_mode():
             outputs = kind.forward(module, torch.from_numpy(pixels)) if isinstance(kind, ModuleKind) else (
@@ -167,7 +177,7 @@ def _by_labels(
     counts = Counter(one.label for one in pictures)
     if kind.task == "classify" and len(counts) == 1:
         return Proof(
-            f"all pictures have the label '{pictures[0].label}', which proves nothing; give some of each label"
+            f"all pictures have the label '{pictures[0].label}', and only pictures of each label prove anything"
         )
     truth = np.array([one.label for one in pictures])
     answers = [np.array([found.label for found in findings(brought, kind, one.expert, pictures)]) for one in statements]

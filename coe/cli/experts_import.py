@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -185,6 +186,9 @@ class Import(Described):
         """Hold what was stated against pictures; raises ConfigError if they refute it, unless the user insists."""
         if self.as_backbone or isinstance(kind, Comparing) or kind.is_reader:
             return brought
+        with running("kind", brought.expert.kind, "run with pictures"):  # who judges them later names those left out
+            taken = [proving.is_taken(kind, brought.expert, one) for one in shown]
+        paths, shown = list(compress(paths, taken)), list(compress(shown, taken))
         if not shown:
             is_open = brought.is_stated or brought.expert.preprocessing is None
             return replace(brought, unproven=proving.not_proven(brought.expert) if is_open else None)

@@ -96,6 +96,7 @@ def test_labelled_pictures_are_judged_at_once(bring, run, tmp_path):
 
 OWN = """
 from dataclasses import replace
+from coe.errors import ImageError
 from coe.store import kinds
 
 narrow = kinds.resolve("narrow")
@@ -103,8 +104,15 @@ narrow = kinds.resolve("narrow")
 
 class Own(type(narrow)):
     preprocessing = None
+    max_batch = 1
+
+    def forward(self, module, images):
+        assert len(images) == 1
+        return super().forward(module, images)
 
     def preprocess(self, image, expert):
+        if image.max() > 250:
+            raise ImageError("is too bright")
         return super().preprocess(image, replace(expert, preprocessing=narrow.preprocessing))
 """
 
@@ -122,6 +130,9 @@ def test_a_kind_that_states_nothing_must_be_right_all_the_same(run, tmp_path, mo
     assert "1 of 2" in Store(tmp_path / "store").manifest("b/x").unproven
     assert run(*line, "--right", "0.5").status == 0
     assert "not proven" in Store(tmp_path / "store").manifest("b/x").unproven  # two pictures are few
+    shown(tmp_path / "labelled", ok=[100, 255], bad=[100, 255])
+    said = run(*line, "--right", "0.5")
+    assert (said.status, said.words.count("is too bright")) == (1, 2), "who is refused is named, and the others count"
     assert run(*line[:-2]).status == 0
     assert "not proven" in Store(tmp_path / "store").manifest("b/x").unproven
 
