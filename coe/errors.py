@@ -179,13 +179,18 @@ def sentence_of(error: BaseException, during: str = "") -> str:
 
     Before the message of any other error stands its type, and `during`, the work that failed, if that is given.
     """
-    try:
-        words = str(error)
-    except BaseException:  # the code of a user's kind may fail even here
-        words = "it has no readable message"
+    words = words_of(error)
     if isinstance(error, CoeError):
         return words
     return f"{type(error).__name__}{f' while {during}' if during else ''}: {words}"
+
+
+def words_of(error: BaseException) -> str:
+    """Return the message of an error."""
+    try:
+        return str(error)
+    except BaseException:  # the code of a user's kind may fail even here
+        return "it has no readable message"
 
 
 @contextmanager
@@ -211,7 +216,7 @@ def place_of(error: BaseException) -> str:
 
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message that is not blank; the name of its type if there is none."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return next((line.strip() for line in words_of(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def shortened(text: str, most: int) -> str:

@@ -18,7 +18,7 @@ from rich.table import Column
 from coe import config
 from coe.cli.console import Console, Progress, styled, table_of_rows, words
 from coe.cli.start import Exit, steady, way_out
-from coe.errors import CoeError, ConfigError, StoreError, place_of, shortened
+from coe.errors import CoeError, ConfigError, StoreError, place_of, sentence_of, shortened
 from coe.helpers import versions
 from coe.helpers.files import NotWritten
 from coe.helpers.strict_model import value_fault
@@ -138,7 +138,7 @@ def _fault(error: Exception) -> Exit:
         for line in "".join(traceback.format_exception(error)).splitlines():
             err.print(line)
     complain(
-        f"unexpected {type(error).__name__}: {error}{place_of(error)}; {config.TRACEBACK_VARIABLE}=1 shows the calls. "
+        f"unexpected {sentence_of(error)}{place_of(error)}; {config.TRACEBACK_VARIABLE}=1 shows the calls. "
         "If none of them is in your code, please report them"
     )
     return Exit.NOT_INSPECTED

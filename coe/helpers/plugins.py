@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from coe.errors import CoeError, ConfigError, did_you_mean
+from coe.errors import CoeError, ConfigError, did_you_mean, words_of
 
 KINDS = "coe.kinds"
 """The group of entry points of kinds of experts."""
@@ -99,10 +99,7 @@ def running(noun: str, name: str, done: str) -> Iterator[None]:
 
 def reason(error: BaseException) -> str:
     """Return the type and the message of an error, on one line."""
-    try:
-        words = " ".join(str(error).split())
-    except Exception:  # a user's error may fail to be shown
-        words = ""
+    words = " ".join(words_of(error).split())
     if isinstance(error, ModuleNotFoundError):
         words += "; install it, or put its folder into PYTHONPATH"
     kind = "it exits the program" if isinstance(error, SystemExit) else type(error).__name__

@@ -126,7 +126,8 @@ def copy_of(array: NDArray[Any], bits: int | None = None) -> NDArray[Any]:
     except ImageError:
         return array
     plain = np.asarray(array)
-    if plain.nbytes > _QUICK_BYTES or not plain[0].flags.c_contiguous:
+    # The pages of a memmap may lie on a share that does not answer.
+    if plain.nbytes > _QUICK_BYTES or isinstance(array, np.memmap) or not plain[0].flags.c_contiguous:
         return np.array(plain)
     # Python copies a buffer without giving the interpreter's lock away; row by row if the array is a part of a frame.
     return np.frombuffer(bytearray(plain.reshape(plain.shape[0], -1)), plain.dtype).reshape(plain.shape)

@@ -131,6 +131,11 @@ def test_letters_that_an_encoding_lacks_are_escaped(monkeypatch, encoding, text)
     assert all(letter in written or "\\" in written for letter in text)
 
 
+class Unspeakable(Exception):
+    def __str__(self):
+        raise OSError
+
+
 @pytest.mark.parametrize(
     ("error", "status", "says"),
     [
@@ -143,6 +148,7 @@ def test_letters_that_an_encoding_lacks_are_escaped(monkeypatch, encoding, text)
         (KeyboardInterrupt(), Exit.INTERRUPTED, "interrupted"),
         (RuntimeError("boom"), Exit.NOT_INSPECTED, "RuntimeError: boom"),
         (KeyError("k"), Exit.NOT_INSPECTED, "KeyError: 'k'"),
+        (Unspeakable(), Exit.NOT_INSPECTED, "Unspeakable"),
         (MemoryError(), Exit.NOT_INSPECTED, "MemoryError"),
         (BrokenPipeError(errno.EPIPE, "a child's"), Exit.NOT_INSPECTED, "BrokenPipeError"),
         (SystemExit(3), 3, ""),

@@ -93,7 +93,7 @@ MODULES = {
     "raises": "raise RuntimeError('x' * 10_000)",
     "lines": "raise RuntimeError('a\\nb')",
     "mistyped": "class :",
-    "odd": "class Odd(BaseException): pass\nraise Odd()",
+    "odd": "class Odd(BaseException):\n    def __str__(self): raise Odd()\nraise Odd()",
     "deep": "def f(): f()\nf()",
     "empties": "def __getattr__(name): raise ZeroDivisionError(name)",
 }
