@@ -206,10 +206,13 @@ class Sim(_Boxes, _Drawn):
     """Run tasks in virtual time with the controller that real lines use, and show a row for each run.
 
     Column "at least" is the bound of the column before it: no strategy could reach less. "Belady" is the fewest
-    switches if images keep their order; compare with it if images arrive slowly.
+    switches if images keep their order; compare with it if images arrive slowly. "from disk" counts switches without a
+    copy in host memory. "hit ratio" is the share of stages without a switch. "scheduling" is the time of all decisions
+    for an image.
 
     With --boxes, column "of bound" is the least possible time, divided by the time taken. "recovered" is the throughput
-    after --mishap, divided by that of a cluster that always had the final boxes.
+    after --mishap, divided by that of a cluster that always had the final boxes. "head" is the time in which an image's box is
+    chosen.
 
     Example: coe-bench sim --board line7.yaml --device profile.json --seeds 5
     """
