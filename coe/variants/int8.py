@@ -13,7 +13,7 @@ import json
 import math
 import tempfile
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,6 @@ from coe.helpers import surroundings
 from coe.runtime.onnx_network import OUTPUTS, OnnxNetwork, flat, nesting, open_session
 from coe.store import kinds
 from coe.store.kinds import FileKind, ModuleKind
-from coe.variants.onnx_graph import replaced
 
 OPSET = 17
 OFF = 1e-3
@@ -326,7 +325,7 @@ def on_pixels(model: onnx.ModelProto, size: int) -> OnPixels | None:
     ]
     for number, node in enumerate(nodes[:-1]):
         node.name = f"{PIXELS}{number}"
-    return OnPixels(replaced(model, conv, nodes, {named[name]: value for name, value in constants.items()}), zero)
+    return OnPixels(_replaced(model, conv, nodes, {named[name]: value for name, value in constants.items()}), zero)
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +403,7 @@ def beside_each_other(model: onnx.ModelProto) -> onnx.ModelProto:
             helper.make_node("Transpose", [f"{name}_means"], [conv.output[0]], perm=[0, 3, 1, 2]),
         ]
         places = numpy_helper.to_array(weight).reshape(-1, 1)
-        model = replaced(model, conv, nodes, {f"{name}_places": places})
+        model = _replaced(model, conv, nodes, {f"{name}_places": places})
     return model
 
 
@@ -428,3 +427,28 @@ def _mean(graph: onnx.GraphProto) -> tuple[onnx.NodeProto, onnx.NodeProto, onnx.
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
     return {one.name: helper.get_attribute_value(one) for one in node.attribute}
+
+
+def _replaced(
+    model: onnx.ModelProto,
+    node: onnx.NodeProto,
+    others: Sequence[onnx.NodeProto],
+    constants: Mapping[str, NDArray[Any]],
+) -> onnx.ModelProto:
+    """Return a model with other nodes in the place of one, new constants, and without what nobody reads any more.
+
+    Nodes stay in the order of computation; inferred shapes are left out.
+    """
+    nodes = [new for one in model.graph.node for new in (others if one is node else [one])]
+    kept, wanted = list[onnx.NodeProto](), {one.name for one in model.graph.output}
+    for one in reversed(nodes):
+        if wanted & {*one.output}:
+            kept.append(one)
+            wanted |= {*one.input}
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    del made.graph.node[:], made.graph.initializer[:], made.graph.value_info[:]
+    made.graph.node.extend(reversed(kept))
+    made.graph.initializer.extend(one for one in model.graph.initializer if one.name in wanted)
+    made.graph.initializer.extend(numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items())
+    return made
