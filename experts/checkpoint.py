@@ -149,7 +149,7 @@ def _plain_settings(content: Any, depth: int = 0) -> Any:
     return {
         key: _plain_settings(value, depth + 1)
         for key, value in level.items()
-        if isinstance(key, str) and not isinstance(value, torch.Tensor) and not _is_network(value)
+        if isinstance(key, str | int) and not isinstance(value, torch.Tensor) and not _is_network(value)
     }
 
 

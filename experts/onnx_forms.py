@@ -165,8 +165,10 @@ def apart(outputs: Sequence[Any], entry: Entry) -> list[str]:
     """Return the name of the table of boxes end to end whose scores and labels come apart; none if they do not.
 
     So are (n, N, 5) and whole numbers (n, N), and (n, N, 4), scores (n, N) and whole numbers (n, N), these also of one
-    picture alone, without n. Other outputs, such as masks, are left out.
+    picture alone, without n. Other outputs, such as masks, are left out. TensorFlow's boxes are left as they are.
     """
+    if _are_of_tensorflow([one.name for one in outputs], entry):
+        return []
     shapes = {one.name: [size if isinstance(size, int) else 0 for size in one.shape] for one in outputs}
     floats = [one.name for one in outputs if one.type in _FLOATS]
     # A classifier of four labels gives (1, 4), or (n, 4), perhaps beside the best label and its score.
@@ -191,21 +193,25 @@ def _grids(answers: Mapping[str, Any], outputs: Sequence[Any], entry: Entry) -> 
     """Return the names of tables of boxes and scores of a grid that come apart; none if they do not.
 
     So YOLO-NAS, PP-YOLOE without NMS, and DETR answer: (n, N, 4), and (n, N, scores) or (n, scores, N). What may be
-    boxes or scores is joined in both ways, and the output is asked for. TensorFlow's boxes begin with y, and are left
-    as they are: names or order of axes say so.
+    boxes or scores is joined in both ways, and the output is asked for. TensorFlow's boxes are left as they are.
     """
     shapes = {
         one.name: np.shape(answers[one.name])
         for one in outputs
         if one.type in _FLOATS and np.ndim(answers[one.name]) == _TABLES
     }
-    if entry.order == CHANNELS_LAST:
+    if _are_of_tensorflow([*shapes], entry):
         return []
     return [
         f"{boxes}+{scores}"
         for boxes, scores in permutations(shapes, 2)
-        if shapes[boxes][2] == _ALONE and 1 < shapes[boxes][1] in shapes[scores][1:] and "detection_boxes" not in boxes
+        if shapes[boxes][2] == _ALONE and 1 < shapes[boxes][1] in shapes[scores][1:]
     ]
+
+
+def _are_of_tensorflow(names: Sequence[str], entry: Entry) -> bool:
+    """Tell by names or the order of axes whether outputs are TensorFlow's, whose boxes begin with y."""
+    return entry.order == CHANNELS_LAST or any("detection_boxes" in name for name in names)
 
 
 def row_of(outputs: Sequence[Any]) -> str:

@@ -140,6 +140,8 @@ def candidates(values: Floats, means: Outputs, expert: Expert) -> Floats:
     count = len(expert.labels)
     if means.layout == "end2end":
         boxes, scores = values[:, :, :4].transpose(0, 2, 1), _spread(values, count)
+        if not means.shares and _are_relative(values[scores.any(axis=1)]):
+            raise StoreError("its boxes are shares of the picture; export it with boxes in pixels of the input")
     else:
         boxes, scores = _parted(values, means, count)
         if means.layout == "yolov5":
@@ -215,6 +217,8 @@ def _spread(values: Floats, count: int) -> Floats:
     present = _are_boxes(scores)
     if not _are_numbers(numbers[present], count):
         raise StoreError(f"its boxes have labels beyond its {count}; give all its labels")
+    if (numbers != np.round(numbers)).any():
+        raise StoreError("its boxes are not rows of corners, score, label; export it with the label last")
     return np.where((numbers[:, None] == np.arange(count)[:, None]) & present[:, None], scores[:, None], np.float32(0))
 
 
@@ -302,10 +306,15 @@ def _chosen(values: NDArray[Any], asked: Outputs, count: int) -> Outputs:
         )
     if _mostly(rows[:, 2:4] < rows[:, :2]):
         raise StoreError("its boxes do not have their corners in order")
-    shares = bool(rows.any() and (np.abs(rows[:, :4]) <= _RELATIVE).all())
+    shares = _are_relative(rows)
     if shares and len(np.unique(rows[:, :4], axis=0)) < _SOME:
         raise StoreError("its boxes are shares of the picture; export it with boxes in pixels of the input")
     return asked.model_copy(update={"shares": shares})
+
+
+def _are_relative(rows: NDArray[Any]) -> bool:
+    """Tell whether the corners of boxes end to end (N, 6), of which there are some, are shares of the picture."""
+    return bool(rows.any() and (np.abs(rows[:, :4]) <= _RELATIVE).all())
 
 
 def _are_shares(values: NDArray[Any]) -> bool:

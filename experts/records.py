@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from coe.errors import StoreError, readable
+from coe.errors import StoreError, list_few, readable
 from coe.helpers import regular
 from coe.helpers.preprocessing import NORMALIZATIONS, Layout, Outputs, Preprocessing
 
@@ -53,8 +53,13 @@ _SETTINGS = (
 )
 _USUAL = re.compile(r"None|False|32|[\[(]False, False, False[\])]|", re.IGNORECASE)
 _OTHERWISE = {("style", "caffe"), ("problem_type", "multi_label_classification")}
-_SAME_TENSORS = re.compile(r"\w*resnet(aa|blur)\d+\w*|MultiLabel\w*Head")
-"""timm's networks that blur between their layers without a tensor of their own, and OpenMMLab's heads of sigmoids."""
+_SAME_TENSORS = re.compile(r"\w*resnet(aa|blur)\d+\w*|efficientnet_lite\d\w*|MultiLabel\w*Head")
+"""timm's networks that blur between their layers without a tensor of their own, or pad otherwise than those with `tf_`
+before their name, and OpenMMLab's heads of sigmoids."""
+_LABELS = ("classes", "class_names", "class_to_idx", "idx_to_class", "id2label", "label2id", "names", "labels")
+"""What trainings call the labels beside weights, or among their `hyper_parameters`."""
+_NO_WEIGHTS = re.compile(r"(optimizer|scheduler|scaler|rng_state\w*|training_args)\.")
+"""What Hugging Face's trainer saves beside weights."""
 _CLASS = re.compile(r"(\w+)\W*(\(.*)?$")
 """The name of a class at the end of a text, such as `torch.nn.ReLU`, `ReLU(inplace=True)` or `<class '...ReLU'>`."""
 
@@ -94,9 +99,10 @@ class Record:
 def of_checkpoint(content: Mapping[Any, Any]) -> Record:
     """Return what training scripts of torchvision and timm, and OpenMMLab's programs, keep beside weights."""
     arguments, meta = content.get("args"), content.get("meta")
-    found = Record()
+    levels = [level for level in (content, content.get("hyper_parameters")) if isinstance(level, dict)]
+    found = Record(next(filter(None, (labels_of(level.get(name)) for level in levels for name in _LABELS)), None))
     if isinstance(arguments, dict):
-        found = torchvision(arguments) if "val_crop_size" in arguments else timm(arguments)
+        found = found.beside(torchvision(arguments) if "val_crop_size" in arguments else timm(arguments))
     if isinstance(meta, dict):
         dataset = meta.get("dataset_meta")
         classes = meta.get("CLASSES") or (dataset.get("classes") if isinstance(dataset, dict) else None)
@@ -110,6 +116,9 @@ def of_files(path: Path) -> tuple[Record, dict[str, Any], tuple[str, ...]]:
     Raises StoreError for a record that cannot be read.
     """
     found, contents = Record(), dict[str, Any]()
+    if others := _around(path)[1]:
+        names = list_few(dict.fromkeys(file.name for file in others))
+        return found, contents, (f"did not use {names}: other weights lie beside, which it may belong to",)
     for file in files_beside(path):
         try:
             text = regular.read(file, _MOST_BYTES).decode("utf-8-sig")
@@ -129,14 +138,21 @@ def files_beside(path: Path) -> list[Path]:
     They count beside the only file of weights in its folder, or where all of these are forms of one, such as
     `model.safetensors` and `model_fp16.onnx`.
     """
+    return _around(path)[0]
+
+
+def _around(path: Path) -> tuple[list[Path], list[Path]]:
+    """Return the records around a file of weights: its own, and those that may belong to other weights."""
     # Hugging Face keeps ONNX in a folder of that name, beside what it says of the model.
     folders = [path.parent, *([path.parent.parent] if path.parent.name == "onnx" else [])]
     try:
         files = [folder / name for folder in folders for name in sorted(regular.names(folder))]
     except OSError:
-        return []
-    forms = [_WEIGHTS.match(file.name) for file in files if file.name.lower().endswith(_ENDINGS)]
-    return [] if len({form[2] for form in forms if form}) > 1 else [file for file in files if file.name in _OF_FILES]
+        return [], []
+    weights = [file.name for file in files if file.name.lower().endswith(_ENDINGS) and not _NO_WEIGHTS.match(file.name)]
+    records = [file for file in files if file.name in _OF_FILES]
+    are_its = len({form[2] for form in map(_WEIGHTS.match, weights) if form}) <= 1
+    return (records, []) if are_its else ([], records)
 
 
 def copied(path: Path, folder: Path) -> None:
@@ -152,11 +168,11 @@ def copied(path: Path, folder: Path) -> None:
 def ultralytics(metadata: Mapping[str, str], where: str, *, is_classifier: bool) -> Record:
     """Read the metadata that ultralytics' exporter, or that of the YOLOv5 repository, writes; `where` begins sentences.
 
-    Other programs write the same words of other networks, but no `stride`: nothing is read of theirs. Raises StoreError
-    for a task that no kind has.
+    Other programs write the same words of other networks, but no `stride`: only labels are read of theirs. Raises
+    StoreError for a task that no kind has.
     """
     if "stride" not in metadata:
-        return Record()
+        return Record(labels_of(_literal(metadata.get("names", "None"))))
     task = metadata.get("task", "")
     if task not in ("", "detect", "classify"):
         raise StoreError(f"{where}: its task is '{task[:40]}'; models that detect or classify can be imported")
@@ -271,7 +287,7 @@ def openmmlab(settings: Any) -> Record:
 def _config(content: Mapping[str, Any]) -> Record:
     """Read a config.json of Hugging Face's programs, or of timm."""
     own = content.get("pretrained_cfg")
-    labels = labels_of(content.get("label_names")) or labels_of(content.get("id2label"))
+    labels = next(filter(None, (labels_of(content.get(name)) for name in ("label_names", *_LABELS))), None)
     return (timm(own) if isinstance(own, dict) else Record()).beside(Record(labels, gives_logits=True))
 
 
@@ -345,7 +361,7 @@ def _literal(text: str | ast.expr) -> Any:
 
 
 def labels_of(names: Any, least: int = 2) -> tuple[str, ...] | None:
-    """Return `least` labels or more from a list, or from a mapping by their numbers; None for others, as LABEL_0."""
+    """Return `least` labels or more from a list or a mapping from or to their numbers; None for others, as LABEL_0."""
     names = _in_order(names)
     if names is None or len({*map(str, names)}) < max(len(names), least):
         return None
@@ -354,9 +370,11 @@ def labels_of(names: Any, least: int = 2) -> tuple[str, ...] | None:
 
 
 def _in_order(names: Any) -> list[Any] | None:
-    """Return the names of a list, or of a mapping whose keys are the numbers 0, 1, 2 and so on, or their texts."""
+    """Return the names of a list, or of a mapping from or to the numbers 0, 1, 2 and so on, as numbers or texts."""
     if not isinstance(names, dict):
         return list(names) if isinstance(names, list | tuple) else None
+    if all(type(number) is int for number in names.values()):
+        names = {number: name for name, number in names.items()}
     numbered = {int(key): name for key, name in names.items() if re.fullmatch(r"\d{1,6}", str(key))}
     is_whole = len(numbered) == len(names) and sorted(numbered) == list(range(len(names)))
     return [numbered[number] for number in range(len(names))] if is_whole else None

@@ -202,11 +202,13 @@ def unwrapped(
         prefixes = " or ".join(start.rstrip("./") or "." for start in found)
         raise StoreError(f"{where}: holds {len(found)} networks that fit; choose one with --prefix {prefixes}")
     used = {f"{start}{name}" for start in found for name in wanted}
-    rest = [name for name, value in state.items() if name not in used and value.is_floating_point() and value.dim()]
+    rest = [name for name, value in state.items() if name not in used and value.is_floating_point()]
     outside = [name for name in rest if not name.startswith(first) or (not first and "/" in name)]
-    if outside and not prefix and not drop_rest:
+    # A single number beside the network, such as an accuracy, is no weight.
+    weights = [name for name in outside if state[name].dim()]
+    if weights and not prefix and not drop_rest:
         raise StoreError(
-            f"{where}: beside its network it holds {list_few(outside)}; if the network does not use these, give "
+            f"{where}: beside its network it holds {list_few(weights)}; if the network does not use these, give "
             f"--prefix {first.rstrip('./') or '.'}, else {_TO_ONNX}"
         )
     # What else lies inside of the network is refused by the kind, or known to it.

@@ -77,21 +77,35 @@ class _Statement:
 
 
 def boxes_of(file: Path, labels: Sequence[str], shape: tuple[int, ...]) -> tuple[Box, ...]:
-    """Read a YOLO file of the labels of a picture (H, W, 3); without one it has no box. Raises ConfigError."""
+    """Read a YOLO file of the labels of a picture (H, W, 3), boxes or polygons; without one it has no box.
+
+    Raises ConfigError.
+    """
     if not file.is_file():
         return ()
     named: dict[float, str] = dict(enumerate(labels))
     found = []
     for line in regular.read(file, 1 << 20).decode(errors="replace").splitlines():
+        if not line.strip():
+            continue
         try:
-            number, x, y, width, height = (float(word) for word in line.split()[:5])
-            label = named[number]
+            number, *shares = (float(word) for word in line.split())
+            label, corners = named[number], _corners(shares)
         except (ValueError, KeyError) as error:
             raise ConfigError(f"{file}: '{line:.60}' is not a YOLO box, or has an unknown label") from error
-        sides = shape[1], shape[0]
-        left, top = (x - width / 2) * sides[0], (y - height / 2) * sides[1]
-        found.append((label, (left, top, left + width * sides[0], top + height * sides[1])))
+        left, top, right, bottom = (share * side for share, side in zip(corners, [shape[1], shape[0]] * 2, strict=True))
+        found.append((label, (left, top, right, bottom)))
     return tuple(found)
+
+
+def _corners(shares: Sequence[float]) -> tuple[float, float, float, float]:
+    """Return left, top, right and bottom of a centre and a size, or of the corners of a polygon; raises ValueError."""
+    if len(shares) == 4:
+        x, y, width, height = shares
+        return x - width / 2, y - height / 2, x + width / 2, y + height / 2
+    if len(shares) < 6 or len(shares) % 2:
+        raise ValueError(shares)
+    return min(shares[::2]), min(shares[1::2]), max(shares[::2]), max(shares[1::2])
 
 
 def prove(brought: Brought, kind: Kind, pictures: Sequence[Shown], least_right: float) -> Proof:

@@ -114,7 +114,7 @@ WRAPPED = {
     },
     "AveragedModel": averaged,
     "reference script": lambda s: {"model": s, **training(s)},
-    "weights": lambda s: {"weights": s, "epoch": 1},
+    "weights": lambda s: {"weights": s, "epoch": 1, "accuracy": torch.tensor(0.9)},
     "the same twice": lambda s: {"last": s, "best": dict(s)},
     "parts that were compiled": lambda s: {
         f"model.{name.replace('layer1.', 'layer1._orig_mod.').replace('fc.', '_fsdp_wrapped_module.fc.')}": value
@@ -164,6 +164,11 @@ def test_of_several_networks_the_user_says_the_prefix(tmp_path, state, make, pre
     assert same(brought(tmp_path / "x.pt", prefix=prefix).state, state)
     with pytest.raises(StoreError, match="no network of this kind"):
         brought(tmp_path / "x.pt", prefix="elsewhere")
+
+
+def test_a_number_inside_of_the_network_is_not_left_out(tmp_path, state):
+    with pytest.raises(StoreError, match="temperature"):
+        brought(tmp_path / "x.pt", {"model": {**state, "temperature": torch.tensor(2.0)}})
 
 
 def test_safetensors_have_wrappers_too(tmp_path, call, state):
@@ -263,7 +268,12 @@ RECORDS = {
         {"meta": {"cfg": "data_preprocessor = dict(mean=[103.5, 116.3, 123.7], std=[1.0, 1.0, 1.0], to_rgb=False)"}},
         {"channels": "bgr"},
     ),
-    "nobody": ({"mean": [1], "std": [1], "classes": ["a", "b"], "size": 9}, {"size": None, "labels": None, "seen": {}}),
+    "nobody": ({"mean": [1], "std": [1], "size": 9}, {"size": None, "labels": None, "seen": {}}),
+    "a list of labels": ({"classes": ["ok", "bad"]}, {"labels": ("ok", "bad")}),
+    "labels by number": ({"idx_to_class": {0: "ok", 1: "bad"}}, {"labels": ("ok", "bad")}),
+    "numbers by label": ({"class_to_idx": {"bad": 1, "ok": 0}}, {"labels": ("ok", "bad")}),
+    "labels of Lightning": ({"hyper_parameters": {"class_names": ["ok", "bad"]}}, {"labels": ("ok", "bad")}),
+    "labels of samples": ({"labels": ["ok", "ok", "bad"]}, {"labels": None}),
 }
 
 
@@ -402,6 +412,8 @@ def args(**said):
         (args(gp="max"), True),
         (args(model_kwargs={"act_layer": "silu"}), True),
         ({"hyper_parameters": {"model_name": "resnetblur50"}}, True),
+        (args(model="efficientnet_lite0"), True),
+        (args(model="tf_efficientnet_lite0.in1k"), False),
         ({"meta": {"cfg": "model = dict(backbone=dict(depth=50, style='caffe'))"}}, True),
         ({"meta": {"cfg": "model = dict(head=dict(type='MultiLabelLinearClsHead'))"}}, True),
         (args(gp=None, model_kwargs={"drop_path_rate": 0.1, "act_layer": "relu"}), False),

@@ -335,8 +335,12 @@ def test_records_of_hugging_face_beside_a_model_count(run, tmp_path):
     assert (said.status, "config.json" in said.words) == (0, True), said.err
     assert (stored(tmp_path).labels, stored(tmp_path).preprocessing.resize) == (("dark", "bright"), "stretch")
     assert run("import", "b/lamp", folder / "lamp.onnx", *LAMP[:-1], "dark,dim").status == 2
+    for name in ("optimizer.pt", "rng_state_0.pth", "training_args.bin"):  # of Hugging Face's trainer
+        (folder / name).write_bytes(b"x")
+    assert run("import", "b/lamp", folder / "lamp.onnx", *LAMP[:-1], "dark,dim").status == 2
     lamp(folder / "other.onnx")  # whose records they are is open now
-    assert run("import", "b/lamp", folder / "lamp.onnx", *LAMP[:-1], "dark,dim").status == 0
+    said = run("import", "b/lamp", folder / "lamp.onnx", *LAMP[:-1], "dark,dim")
+    assert (said.status, "config.json" in said.words) == (0, True), "which records were not used"
     (folder / "other.onnx").unlink()
     (folder / "config.json").write_text("{broken")
     assert run("import", "b/lamp", folder / "lamp.onnx", *LAMP).status == 2

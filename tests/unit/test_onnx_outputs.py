@@ -116,6 +116,26 @@ def test_boxes_whose_scores_and_labels_lie_apart_are_one_table(tmp_path, call, w
     assert (label, score, boxes[0].xyxy) == ("bridge", 0.8, (4.0, 8.0, 20.0, 16.0))
 
 
+@pytest.mark.parametrize(("taken", "named"), [(f"float[1,{SIZE},{SIZE},3]", "boxes"), (None, "detection_boxes")])
+def test_tensorflows_boxes_which_begin_with_y_are_not_taken_for_others(tmp_path, call, taken, named):
+    rows = f"""means = ReduceMean<axes=[1,2], keepdims=0>(images) one = ReduceMean<keepdims=0>(means)
+        {named} = Add(table, one) scores = ReduceMean<axes=[2], keepdims=0>({named})
+        classes = Cast<to=6>(scores)"""
+    given = f"float[1,20,4] {named}, float[1,20] scores, int32[1,20] classes"
+    table = np.tile(np.float32([8, 4, 16, 20]), (1, 20, 1))
+    file = save(tmp_path / "d.onnx", rows, given, taken=f"{taken or f'float[1,3,{SIZE},{SIZE}]'} images", table=table)
+    assert label_as(call, file, "joint,bridge", "--layout", "end2end").status == 2
+
+
+@pytest.mark.parametrize("row", [[4, 8, 20, 16, 0, 0.9], [0.1, 0.2, 0.5, 0.4, 0.9, 0]], ids=["label first", "shares"])
+def test_boxes_end_to_end_in_another_form_fail_when_the_first_is_found(tmp_path, row):
+    expert = Expert("x", "onnx", ("a", "b"), SIZE, "t/x", outputs=Outputs(name="output0", layout="end2end"))
+    file = detector(tmp_path / "d.onnx", [row, *np.zeros((7, 6))], np.zeros((8, 6)))
+    ready = seen(255, expert)
+    with pytest.raises(StoreError):
+        kind.postprocess(kind.open(file, expert, 1).run(ready.pixels[None]), [ready], expert)
+
+
 @pytest.mark.parametrize("batch", ["n", 1])
 def test_the_best_label_and_its_score_beside_four_probabilities_make_no_boxes(tmp_path, call, batch):
     nodes = """four = Gather<axis=1>(means, at) y = Softmax<axis=1>(four)

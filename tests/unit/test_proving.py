@@ -11,9 +11,10 @@ from lamp import lamp, picture
 from onnx import TensorProto, helper, numpy_helper, save
 
 from coe.bring.importing import Brought
-from coe.bring.proving import Proof, Shown, prove
+from coe.bring.proving import Proof, Shown, boxes_of, prove
 from coe.cli import experts_command
 from coe.core import Expert
+from coe.errors import ConfigError
 from coe.helpers.preprocessing import NORMALIZATIONS, Outputs, Preprocessing
 from coe.store import kinds
 from coe.store.store import Store
@@ -50,6 +51,28 @@ def remembering():
     with torch.no_grad():
         kind.forward(module, torch.from_numpy(pixels))
     return dict(module.eval().state_dict())
+
+
+@pytest.mark.parametrize(
+    ("line", "box"),
+    [
+        ("1 0.2 0.25 0.2 0.3", (10, 20, 30, 80)),
+        ("1 0.1 0.1 0.3 0.1 0.3 0.4 0.1 0.4", (10, 20, 30, 80)),
+        ("1 0.2 0.1 0.3 0.4 0.1 0.3\n\n", (10, 20, 30, 80)),
+        ("1 0.2 0.25 0.2 0.3 0.9", None),
+        ("1 0.2 0.25 0.2", None),
+        ("2 0.2 0.25 0.2 0.3", None),
+        ("bad 0.2 0.25 0.2 0.3", None),
+    ],
+)
+def test_a_line_of_a_yolo_file_is_a_box_or_a_polygon(tmp_path, line, box):
+    (file := tmp_path / "R1.txt").write_text(line)
+    if box is None:
+        with pytest.raises(ConfigError, match=r"R1\.txt"):
+            boxes_of(file, ("ok", "bad"), (200, 100, 3))
+    else:
+        ((label, corners),) = boxes_of(file, ("ok", "bad"), (200, 100, 3))
+        assert (label, corners) == ("bad", pytest.approx(box))
 
 
 def of_memory(state, stated, pictures):

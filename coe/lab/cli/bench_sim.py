@@ -211,8 +211,8 @@ class Sim(_Boxes, _Drawn):
     for an image.
 
     With --boxes, column "of bound" is the least possible time, divided by the time taken. "recovered" is the throughput
-    after --mishap, divided by that of a cluster that always had the final boxes. "head" is the time in which an image's box is
-    chosen.
+    after --mishap, divided by that of a cluster that always had the final boxes. "head" is the time in which an
+    image's box is chosen.
 
     Example: coe-bench sim --board line7.yaml --device profile.json --seeds 5
     """
