@@ -150,6 +150,27 @@ def test_a_bom_fills_what_a_placement_file_lacks_and_tells_where_they_differ(tmp
     assert (joined.not_fitted, joined.only_placed, joined.only_listed) == (("R3",), ("R2",), ("R4",))
 
 
+def test_values_of_which_two_files_say_something_else_are_told():
+    bom = parse_bom(Path("b.csv"), b"Designator,Value\nR1,22k\nR2,10K 1%\nC1,1 uF\nC2,\n")
+    own = {"R1": "10k", "R2": "10k", "C1": "1uF", "C2": "1u"}
+    joined = join([Placement(name, 1, 2, 0, Side.TOP, value=value) for name, value in own.items()], bom)
+    assert {place.refdes: place.value for place in joined.placements} == own
+    (told,) = joined.notes
+    assert [word in told for word in ("R1", "10k", "22k", "R2", "C1", "C2")] == [True] * 3 + [False] * 3
+
+
+@pytest.mark.parametrize(
+    ("word", "is_fitted"),
+    [
+        *(("NO_STUFF", False), ("nicht montiert", False), ("nicht verbaut", False), ("ne pas monter", False)),
+        *(("Non câblé", False), ("не устанавливается", False), ("не паять", False), ("Montage vertical", True)),
+    ],
+)
+def test_words_that_leave_a_part_out(word, is_fitted):
+    bom = parse_bom(Path("b.csv"), f"Designator,Value,Remark\nR1,10k,\nR2,10k,{word}\n".encode())
+    assert [part.is_fitted for part in bom.values()] == [True, is_fitted]
+
+
 def joined_with(bom, *refdes):
     """Return parts at one place, with a BOM."""
     return join([Placement(one, 1, 2, 0, Side.TOP) for one in refdes], parse_bom(Path("x.csv"), bom.encode()))

@@ -186,6 +186,17 @@ def test_values_are_read_as_excel_shows_them(tmp_path):
     assert (none.rows, out.rows, out.is_hidden) == ([], [(3, ["1"])], True)
 
 
+def test_a_cell_that_is_merged_over_several_rows_says_the_same_of_each(tmp_path):
+    made = openpyxl.Workbook()
+    for one in (("Board A", "", ""), ("Designator", "Comment", "Footprint"), ("R1", "10k", "0402"), ("R2",), ("C1", 1)):
+        made.worksheets[0].append(one)
+    for cells in ("A1:C1", "B3:B4", "C3:C5"):
+        made.worksheets[0].merge_cells(cells)
+    made.save(tmp_path / "a.xlsx")
+    parts = read_bom(tmp_path / "a.xlsx")
+    assert [(part.value, part.package) for part in parts.values()] == [("10k", "0402"), ("10k", "0402"), ("1", "0402")]
+
+
 def test_signs_of_no_width_are_no_part_of_a_cell(tmp_path):
     made = openpyxl.Workbook()
     for one in (HEAD, ("R\u200b1", 1, 2, 0, "top", "10k\ufeff"), ("\u200b",)):

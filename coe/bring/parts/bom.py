@@ -14,7 +14,7 @@ from pathlib import Path
 from coe.bring.parts import vocabulary
 from coe.bring.parts.answers import AS_IT_IS, Answers
 from coe.bring.parts.board_files import read_board_file
-from coe.bring.parts.placement_header import PlacementHeader, find_headers, lines_below
+from coe.bring.parts.placement_header import PlacementHeader, expect_one_order, find_headers, lines_below
 from coe.bring.parts.placements import Placement
 from coe.bring.parts.refdes import JOINED, USUAL, designators, fault_of, is_date
 from coe.bring.parts.text_table import TextLine, content, fault, lines_of
@@ -71,6 +71,7 @@ def read_bom(path: Path, form: Answers = AS_IT_IS, *, raw: bytes | None = None, 
             f"{path}: no line is the header of a BOM, with separators between designators ({names}) and values or "
             f"packages; save it as CSV, name its columns so, or {_WHICH_COLUMN}"
         )
+    expect_one_order(path, table.lines, header)
     rows = _joined(_rows(path, lines_below(table.lines, header), header))
     bom = _parts(path, rows, header, form)
     if not form.bom_columns and not any(map(_LIKE_A_NAME.search, bom)):
@@ -263,6 +264,12 @@ def join(
     out = {refdes for refdes, part in parts.items() if not part.is_fitted}
     nothing = BomPart("", "", is_fitted=True, line=0)
     with_parts = [(place, parts.get(place.refdes, nothing)) for place in placements if place.refdes not in out]
+    other = [
+        f"{place.refdes} ({place.value}, not {part.value})"
+        for place, part in with_parts
+        if not _are_alike(place.value, part.value)
+    ]
+    differs = f"{len(other)} values are taken from the placement file, which says otherwise: {list_few(other)}"
     return BomJoin(
         tuple(
             replace(place, value=place.value or part.value, package=place.package or part.package)
@@ -271,5 +278,13 @@ def join(
         tuple(place.refdes for place in placements if place.refdes in out),
         tuple(place.refdes for place, part in with_parts if place.refdes and part is nothing),
         tuple(refdes for refdes, part in parts.items() if refdes not in known and part.is_fitted),
-        (*bom.notes, *([told] if against else [])),
+        (*bom.notes, *([told] if against else []), *([differs] if other else [])),
+    )
+
+
+def _are_alike(one: str, other: str) -> bool:
+    """Tell whether two values may be one, as 10k and 10K 1%: one begins as the other, or has no digit, as NC."""
+    plain, further = ("".join(text.split()).casefold() for text in (one, other))
+    return (
+        plain.startswith(further) or further.startswith(plain) or not all(re.search(r"\d", it) for it in (one, other))
     )

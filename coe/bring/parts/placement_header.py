@@ -6,9 +6,10 @@ import csv
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
-from coe.bring.parts.text_table import TextLine
+from coe.bring.parts.text_table import TextLine, fault
 from coe.bring.parts.vocabulary import UNIT_WORDS, one_word
 
 SEPARATORS = (",", ";", "\t", "!", "|", None)
@@ -174,6 +175,15 @@ def _columns(bare: list[str], known_of: Mapping[str, Sequence[str]], *, needs_pa
             columns[field] = bare.index(chosen)
             bare[columns[field]] = ""
     return columns
+
+
+def expect_one_order(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> None:
+    """Raise ConfigError for lines that repeat a header with its columns in another order."""
+    texts = [line for line in lines if line.number >= header.number and header.names[-1] in line.text]
+    words = {line.number: re.findall(r"[^\s,;|!\"]+", line.text) for line in texts}
+    names = words.get(header.number, [])
+    if others := [number for number, its in words.items() if its != names and sorted(its) == sorted(names)]:
+        raise fault(path, others, "another table begins, whose columns have another order; give each table a file")
 
 
 def lines_below(lines: Sequence[TextLine], header: PlacementHeader) -> list[TextLine]:

@@ -13,7 +13,7 @@ from coe.board.parts_list import FARTHEST_MM, BoardPart
 from coe.bring.parts import measures, vocabulary
 from coe.bring.parts.answers import Answers
 from coe.bring.parts.board_files import read_board_file
-from coe.bring.parts.placement_header import PlacementHeader, find_header
+from coe.bring.parts.placement_header import PlacementHeader, expect_one_order, find_header
 from coe.bring.parts.placement_rows import LIKE_A_NUMBER, MIRRORED_TURN, WITHOUT_HEADER, rows, without_header
 from coe.bring.parts.refdes import USUAL, expect_designators
 from coe.bring.parts.text_table import Numbered, Table, TextLine, fault, lines_of
@@ -104,6 +104,7 @@ class _PlacementReader:
         if not lines:
             raise ConfigError(f"{self._path}: the placement file is empty; export it again")
         header = self._header(lines)
+        expect_one_order(self._path, lines, header)
         remarks = measures.unit_remarks(lines)
         found = [*rows([line for line in lines if line.number not in remarks], header)]
         units_below = {row.number: words for row in found if (words := _units_in(row))}

@@ -64,6 +64,11 @@ def sheets_of(raw: bytes) -> list[Sheet]:
                 count, signs = count + len(texts), signs + sum(map(len, texts.values()))
                 if count > MOST_CELLS or signs > MOST_SIGNS:
                     raise ValueError(f"it has more than {MOST_CELLS:,} cells, or {MOST_SIGNS:,} characters in them")
+        for (top, left), (bottom, _) in values.merged_cell_ranges or ():
+            # A cell that is merged over several rows says the same of each.
+            if shown := rows.get(top + 1, {}).get(left):
+                for row in filter(rows.__contains__, range(top + 2, bottom + 2)):
+                    rows[row].setdefault(left, shown)
         columns = sorted({at for texts in rows.values() for at in texts})
         if len(rows) * len(columns) > 4 * MOST_CELLS:
             raise ValueError(f"its table has {len(rows):,} rows and {len(columns):,} columns")
