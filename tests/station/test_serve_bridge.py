@@ -94,6 +94,28 @@ def test_pauses_grow_to_a_minute_and_begin_anew_after_a_success(sqlite_database,
     assert (fault.times, fault.cleared_by, again.times) == (8, "web", 2)
 
 
+def test_a_sink_that_takes_some_messages_and_fails_again_waits_no_longer_each_time(sqlite_database, monkeypatch):
+    class Watched(threading.Event):
+        pauses: ClassVar[list[float]] = []
+
+        def wait(self, timeout=None):
+            self.pauses.append(timeout or 0.0)
+            sink.fails_after = len(sink.told) + 10
+            if len(sink.numbers) == 40:
+                self.set()
+            return self.is_set()
+
+    monkeypatch.setattr(outbox_relay, "FIRST_PAUSE_S", 1.0)
+    monkeypatch.setattr(outbox_relay, "LONGEST_PAUSE_S", 60.0)
+    sqlite_database.write(event_log.register_sinks, ["plant"], NOON)
+    append(sqlite_database, *range(1, 41))
+    sink, stop = Remembered(), Watched()
+    sink.fails_after = 10
+    outbox_relay.OutboxRelay("plant", lambda: Sink(sink, EventFormat(Origin("a"))), sqlite_database, stop).run()
+    assert {*stop.pauses} - {outbox_relay.LOOK_S} == {1.0}
+    assert sink.numbers == [*range(1, 41)]
+
+
 def test_a_sink_whose_code_fails_is_tried_again_like_any_other(sqlite_database):
     class Broken(Remembered):
         def send(self, message):

@@ -166,6 +166,14 @@ def test_a_part_whose_picture_stays_torn_has_no_view(counted):
     assert counted.left == ["R2__B.png"]
 
 
+def test_a_part_whose_picture_is_none_has_no_view(counted):
+    counted.write("SN1/R1__A.png", png(1))
+    counted.write("SN1/R2__B.png", b"a note on R2")
+    (board,) = counted.look(40)
+    assert (shown(counted, board).keys(), counted.left) == ({"R1"}, ["R2__B.png"])
+    assert "R2__B.png" in counted.faults()[0]
+
+
 def test_what_cannot_be_handed_in_is_told_and_tried_again(counted):
     counted.write("SN1/R1__Q.png", png(1))
     assert counted.look(40) == []

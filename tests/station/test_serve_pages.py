@@ -151,6 +151,16 @@ def test_a_path_that_leads_nowhere_is_a_page_for_people_and_a_problem_for_progra
         problem(client.get("/api/v1/nothing"), 404, "not-found")
 
 
+def test_open_faults_stand_above_all_that_are_cleared(served, person):
+    with served.database.writing() as connection:
+        fault_log.note(connection, NewFault(Process.WEB, FaultKind.SINK, "the oldest", "plant"), now_us())
+        for number in range(120):
+            fault_log.note(connection, NewFault(Process.WEB, FaultKind.DISK_FULL, f"fault {number}"), now_us())
+            fault_log.clear_about(connection, Process.WEB, FaultKind.DISK_FULL, about="", now_us=now_us())
+    text = person.get("/faults").text
+    assert 0 < text.index("the oldest") < text.index("fault 119")
+
+
 def test_only_engineers_see_the_audit_and_it_is_verified(served, person):
     with_hostile_texts(served)
     assert "The chain is intact" in person.get("/faults").text

@@ -107,6 +107,7 @@ class OutboxRelay:
             self._database.write(event_log.delivered, self._name, [event.id for event in self._told])
             self._is_shown &= not any(event.kind in _SHOWN for event in self._told)
             self._told.clear()
+            self._failures = 0
 
     def _connected(self) -> Sink:
         if self._sink is None:

@@ -32,7 +32,7 @@ def change(
         "subject": subject,
         "before": before.state if before else None,
         "state": state,
-        "lasted_us": now_us - before.changed_us if before else None,
+        "lasted_us": max(0, now_us - before.changed_us) if before else None,  # a clock may be set back
         "by": by,
         "reason": reason,
     }

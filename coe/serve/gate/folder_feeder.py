@@ -213,8 +213,11 @@ class FolderFeeder:
         try:
             self._folder.watched.check_end(name)
             decode(file, bits=asked.content.bits, limit_pixels=self._gate.config.limits.pixels)
-        except UnsupportedImage:  # it may be whole, and the line says what it is
-            pass
+        except UnsupportedImage as error:  # the line says what a picture is; the gate takes nothing else
+            if in_time(partial(_is_no_picture, file)):
+                self._folder.holds(name, now)
+                self._troubles[name] = f"{name} {error}"
+                return
         except LateImage:
             raise
         except ImageError as error:
@@ -273,6 +276,13 @@ class FolderFeeder:
 
     def _put_away(self) -> None:
         self._unmoved = self._taken.put_away(self._folder.listing)
+
+
+def _is_no_picture(file: PictureFile) -> bool:
+    try:
+        return file.header()[1] is None
+    except ImageError:  # it has just been replaced
+        return False
 
 
 _WHOLE = "board"  # the name of the view that shows a whole board

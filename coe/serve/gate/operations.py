@@ -96,13 +96,16 @@ class Visit:
         return str(self.request.path_params[name])
 
     def name(self, part: str) -> str:
-        """Return a name in the path; raises Problem if it has hidden characters, is too long, or leads to a folder."""
+        """Return a name in the path; raises Problem if it has hidden characters, is too long, or leads to a folder.
+
+        Also for bytes that are no UTF-8, in whose place stands U+FFFD: two such names would be one.
+        """
         name = _unquoted(self.part(part)) if self.request.scope.get(QUOTED) else self.part(part)
-        if not 0 < len(name) <= NAME or not is_visible(name) or "\n" in name:
+        if not 0 < len(name) <= NAME or not is_visible(name) or {"\n", "\ufffd"} & {*name}:
             raise Problem(
                 ProblemKind.BAD_REQUEST,
-                f"the {part} in the path is longer than {NAME} characters, or has hidden characters",
-                f"give a {part} of plain characters",
+                f"the {part} in the path is longer than {NAME} characters, has hidden characters, or is not UTF-8",
+                f"give a {part} of plain characters in UTF-8",
             )
         if "/" in name and {".", ".."} & set(name.split("/")):
             way_out = f"give a {part} without `..` between its slashes"

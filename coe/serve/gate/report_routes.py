@@ -306,7 +306,7 @@ _MARK = "\ufeff"  # spreadsheets take a table without this mark for one of the c
 
 _FIGURES = "name title value unit lower upper events trials asked open missing definition"
 _CALLS = (
-    "board serial key recipe version decided refdes component verdict reason expert label score "
+    "board serial key pass recipe version decided refdes component verdict reason expert label score "
     "outcome said_label note answered by"
 )
 
@@ -343,7 +343,8 @@ def _some_calls(window: Window, after: tuple[int, int], connection: Connection) 
     opened_us, id = after
     is_after = (call.c.opened_us > opened_us) | ((call.c.opened_us == opened_us) & (call.c.id > id))
     query = (
-        select(call, board.c.serial, board.c.key, board.c.decided_us, recipe.c.name.label("recipe"), recipe.c.version)
+        select(call, board.c.serial, board.c.key, board.c.pass_number, board.c.decided_us)
+        .add_columns(recipe.c.name.label("recipe"), recipe.c.version)
         .add_columns(verification.c.outcome, verification.c.label.label("said_label"), verification.c.note)
         .add_columns(verification.c.verified_us, verification.c.verified_by)
         .join(board, board.c.id == call.c.board_id)
@@ -362,9 +363,9 @@ def _cells(gate: Gate, row: Any) -> Sequence[object]:
         return "" if moment_us is None else gate.config.local.at(moment_us).isoformat(sep=" ", timespec="seconds")
 
     return (
-        row.board_id, row.serial, row.key, row.recipe, row.version, time(row.decided_us), row.refdes, row.component,
-        row.verdict, row.reason, row.expert, row.label, row.score, row.outcome, row.said_label, row.note,
-        time(row.verified_us), row.verified_by,
+        row.board_id, row.serial, row.key, row.pass_number, row.recipe, row.version, time(row.decided_us),
+        row.refdes, row.component, row.verdict, row.reason, row.expert, row.label, row.score, row.outcome,
+        row.said_label, row.note, time(row.verified_us), row.verified_by,
     )  # fmt: skip
 
 

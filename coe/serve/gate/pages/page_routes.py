@@ -247,11 +247,11 @@ def trial(visit: Visit, connection: Connection) -> Shown:
 
 @router.page("/faults", "faults.j2")
 def faults_page(visit: Visit, connection: Connection) -> Shown:
-    """Faults, and for engineers the audit chain, verified."""
+    """Faults, first those that are open, and for engineers the audit chain, verified."""
     sees_audit = visit.key is not None and visit.key.role in ENGINEER
-    unwritten = [fault for fault in visit.gate.open_faults(connection) if not fault.id]
+    cleared = [fault for fault in fault_log.newest(connection, limit=_LISTED) if fault.cleared_us is not None]
     return {
-        "faults": [*unwritten, *fault_log.newest(connection, limit=_LISTED)],
+        "faults": [*visit.gate.open_faults(connection), *cleared],
         "entries": audit.newest(connection, limit=_LISTED) if sees_audit else [],
         "proof": audit.prove(connection, newest=_PROVEN) if sees_audit else None,
     }
