@@ -17,7 +17,7 @@ import typer
 from coe import config
 from coe.board.drafting import check_name
 from coe.board.rules import load
-from coe.cli.board_parts import Bringing, Convert, Parts, source
+from coe.cli.board_parts import Bringing, Parts, source
 from coe.cli.common import Exit, application, err, out, point_out, run
 from coe.cli.console import Progress
 from coe.cli.experts_options import PolarityOption
@@ -258,5 +258,5 @@ def run_commands(board: FirstBoard) -> int:
 app = application(
     "Make a first board from photographs, or from a placement file and pictures of whole boards.", is_group=True
 )
-add(app, New, Parts, Convert)
+add(app, New, Parts)
 main = partial(run, app)

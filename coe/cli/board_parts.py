@@ -1,4 +1,4 @@
-"""`coe-board parts` and `convert`: `parts.csv` from a placement file and a bill of materials."""
+"""`coe-board parts`: `parts.csv` from a placement file and a bill of materials."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import typer
 from coe.board import parts_list
 from coe.cli.common import Exit, err, out
 from coe.cli.options import Options, argument, option
-from coe.errors import ConfigError, did_you_mean, list_few, readable
-from coe.helpers import regular
+from coe.errors import ConfigError, did_you_mean, list_few
 from coe.helpers.files import replacing, write_atomically, writing
 from coe.helpers.spelling import fits
 
@@ -168,33 +167,6 @@ class Parts(Bringing):
             with writing(place), replacing(place) as file:
                 file.write(drawn.file)
             out.print(f"written: {place}: {drawn.said}")
-
-
-class Convert(Bringing):
-    """Rewrite an old recipe that names a placement file: make parts.csv and answers.yaml beside it.
-
-    Example: coe-board convert line7/recipe.yaml --placements pnp.csv --bom bom.csv
-    """
-
-    file: Path = argument("Recipe to rewrite.", ...)
-    placements: Path | None = option("Placement file of the recipe.", metavar="FILE")
-
-    def run(self) -> Exit:
-        from coe.bring.parts.converting import convert, former_recipe
-        from coe.placement import lay_out, parse_recipe
-
-        with readable(self.file):
-            raw = regular.read(self.file, parts_list.MAX_BYTES)
-        if self.placements is None:
-            raise ConfigError("give --placements: the placement file that the recipe was used with")
-        recipe = former_recipe(self.file, raw, self.answered(self.file.parent))
-        made = convert(self.placements, self.bom, recipe.answers, recipe.components)
-        lay_out(parse_recipe(self.file, recipe.text.encode()), made.parts)  # one that is of no use stays as it is
-        _tell(made, self.placements, self.bom, "mm")
-        self.confirm(self.placements)
-        put(made, self.file.parent, source(self.placements, self.bom))
-        _write(self.file, recipe.text)
-        return Exit.OK
 
 
 def put(converted: Converted, folder: Path, made_of: str) -> None:

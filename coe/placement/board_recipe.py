@@ -13,14 +13,11 @@ from itertools import combinations
 from math import dist
 from pathlib import Path
 
-from coe.board.parts_list import NAME
 from coe.helpers import strict_yaml
 from coe.helpers.strict_model import of_yaml
 from coe.helpers.strict_yaml import KeyPath, YamlDocument
 from coe.placement.recipe_spec import Position, RecipeSpec, UnitSpec
 
-_FORMER = ("placement_file", "placed_as", "not_inspected")
-"""Keys of recipes before `parts.csv`, which `coe-board convert` makes answers of."""
 _NEEDS = "recipe, side, um_per_pixel, outline, fiducials (or held) and components"
 
 
@@ -56,13 +53,6 @@ def read_recipe(path: Path) -> BoardRecipe:
 def parse_recipe(path: Path, raw: bytes) -> BoardRecipe:
     """Return the recipe that a file's bytes are; raises RulesError, as `read_recipe` does, which names `path`."""
     document = strict_yaml.parse(path, raw, _NEEDS)
-    for key in _FORMER:
-        if key in document.data:
-            raise document.error(
-                (key,),
-                f"`{key}` belongs to old recipes with placement files; a run reads only {NAME}: convert the recipe "
-                f"once, with coe-board convert {path} --placements FILE",
-            )
     form = of_yaml(document, RecipeSpec)
     if (form.fiducials is None) != form.held:
         raise document.error(

@@ -97,8 +97,6 @@ def test_mirroring_twice_changes_nothing(x, angle, way):
         ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [3, 2]}}}, "'F1' and 'F2'"),
         ({"fiducials": {"diameter": 1, "at": {"F1": [2, 2], "F2": [20, 2], "F3": [40, 2.5]}}}, "one line"),
         ({"fiducials": {"diameter": 0.1, "at": {"F1": [2, 2], "F2": [20, 2]}}}, "5.0 pixels"),
-        ({"placed_as": [{"package": "x", "component": "R0402"}]}, "`placed_as` .* coe-board convert r.yaml"),
-        ({"placement_file": {}}, "`placement_file` .* coe-board convert r.yaml"),
         ({"panel": {}}, "panel.*array"),
         ({"panel": {"array": {"rows": 99, "columns": 99, "pitch": [1, 1]}}}, "9801 .* 1000"),
         ({"bad_mark": {"at": [1, 1], "diameter": 1, "look": "dark"}}, "panel"),

@@ -10,7 +10,7 @@ from coe.bring.parts import answers
 from coe.bring.parts.converting import convert
 from coe.cli import board_command
 from coe.errors import ConfigError
-from coe.placement import lay_out, read_recipe
+from coe.placement import read_recipe
 
 ROWS = """\
 Ref,Val,Package,PosX,PosY,Rot,Side
@@ -128,55 +128,6 @@ def test_a_bom_alone_is_a_list_without_places(call, folder):
     assert call("parts", "--bom", "list.csv", "--yes", command=board_command).status == 0
     assert parts_list.read(folder / "parts.csv") == (PlacedPart("R0402", "R1"), PlacedPart("R0402", "R2"))
     assert call("parts", "--bom", "parts.csv", "--yes", command=board_command).status == 2, "it would replace itself"
-
-
-FORMER = """\
-# by hand
-recipe: line7-top
-side: top
-um_per_pixel: 50  # measured
-outline: {x: [0, 20], y: [0, 16]}
-held: true
-placement_file:
-  columns: {x: Ost}   # of a German program
-components:
-  10k: {size: [1, 1]}
-  SWITCH: {size: [3, 3]}
-placed_as:
-- {package: "SW*", component: SWITCH}
-not_inspected: [R2]
-panel: {units: {A: {at: [0, 0]}}}
-"""
-
-
-def test_a_recipe_that_read_a_placement_file_is_converted_once(call, folder):
-    rows = ROWS.replace("PosX", "Ost").replace("N.C.", "10k") + "S1,reset,SW_B3U,6,11,30,top\n"
-    (folder / "pnp.csv").write_text(rows, encoding="utf-8")
-    (path := folder / "recipe.yaml").write_text(FORMER, encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"recipe\.yaml:7: "):
-        read_recipe(path)
-    words = ("convert", path, "--yes", "--units", "mm")
-    assert call(*words, command=board_command).status == 2
-    assert call(*words, "--placements", "pnp.csv", command=board_command).status == 0
-    text = FORMER.partition("placement_file")[0] + FORMER[FORMER.index("components:") : FORMER.index("placed_as")]
-    assert path.read_text(encoding="utf-8") == text + FORMER[FORMER.index("panel:") :]
-    layout = lay_out(read_recipe(path), parts_list.read_places(folder / "parts.csv"))
-    named = [(site.refdes, site.component) for site in layout.sites]
-    assert named == [("R1", "10k"), ("R3", "10k"), ("S1", "SWITCH")], "a part was called as its value"
-    assert layout.not_inspected == ("R2", "FID1", "TP1")
-    before = parts_list.read_places(folder / "parts.csv")
-    assert parts(call).status == 0, "the answers read the next export"
-    assert parts_list.read_places(folder / "parts.csv") == before
-
-
-@pytest.mark.parametrize(("known", "other"), [("SWITCH: ", "OTHER: "), ("side: top", "side: bottom")])
-def test_a_recipe_that_could_not_be_used_is_not_converted(call, folder, known, other):
-    (folder / "pnp.csv").write_text(ROWS.replace("PosX", "Ost") + "S1,reset,SW_B3U,6,11,30,top\n", encoding="utf-8")
-    (folder / "recipe.yaml").write_text(FORMER.replace(known, other), encoding="utf-8")
-    bottom = ("--bottom-x", "bottom", "--bottom-angle", "bottom") if known == "side: top" else ()
-    words = ("convert", "recipe.yaml", "--yes", "--placements", "pnp.csv", *FITTED)
-    assert call(*words, *bottom, command=board_command).status == 2
-    assert not (folder / "parts.csv").exists()
 
 
 def test_a_name_that_begins_as_a_remark_is_a_part(call, folder):

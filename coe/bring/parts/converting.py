@@ -12,18 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import yaml
-
 from coe.board.parts_list import COLUMNS, BoardPart, Side
 from coe.bring.parts import placements, text_table
-from coe.bring.parts.answers import AS_IT_IS, Answers, BottomX
+from coe.bring.parts.answers import AS_IT_IS, Answers
 from coe.bring.parts.bom import Bom, BomJoin, join, read_bom
 from coe.bring.parts.naming import Names
 from coe.bring.parts.placements import Placement, PlacementFile
 from coe.bring.parts.vocabulary import expect_answered
 from coe.errors import ConfigError, list_few
-from coe.helpers import strict_yaml
-from coe.helpers.strict_model import validated
 from coe.placement.panel_split import on_boards
 
 
@@ -89,11 +85,10 @@ class Converted:
         return "".join(f"# {' '.join(remark.split())}\n" for remark in remarks) + _table(rows)
 
 
-def convert(path: Path, bom: Path | None, answers: Answers, known: Sequence[str] = ()) -> Converted:
+def convert(path: Path, bom: Path | None, answers: Answers) -> Converted:
     """Read a placement file, and a BOM if one is given, as `answers` say.
 
-    `known` are components that parts are called if a column or their value says so. Raises ConfigError with file and
-    line for what cannot be read, and for what only a person can tell.
+    Raises ConfigError with file and line for what cannot be read, and for what only a person can tell.
     """
     listed = None if bom is None else read_bom(bom, answers, asks=False)
     file = read_file(path, answers, listed)
@@ -115,7 +110,7 @@ def convert(path: Path, bom: Path | None, answers: Answers, known: Sequence[str]
         )
     if nameless := [str(place.line) for place in places if not place.refdes]:
         notes.append(f"{len(nameless)} places without a designator are left out (line {list_few(nameless)})")
-    names = Names(answers, places, known)
+    names = Names(answers, places)
     named = tuple(replace(place, component=names.component(place) if place.refdes else "") for place in places)
     return Converted(file, joined, named, answers.model_copy(update={"packages": tuple(names.packages)}), tuple(notes))
 
@@ -185,46 +180,3 @@ def _is_moved(before: BoardPart, after: BoardPart) -> bool:
     turned = abs((after.rotation_deg - before.rotation_deg + 180) % 360 - 180)
     apart = max(abs(after.x_mm - before.x_mm), abs(after.y_mm - before.y_mm))
     return apart > _MOVED_MM or turned > _MOVED_MM or before.side is not after.side
-
-
-# Recipes that read a placement file themselves, as they were before `parts.csv`: converted once
-
-
-_FORM = "placement_file"
-_KEYS = {"placed_as": "packages", "not_inspected": "not_inspected"}
-
-
-@dataclass(frozen=True, slots=True)
-class FormerRecipe:
-    """A recipe without what it said of its placement file, these answers, and the names of its components."""
-
-    text: str
-    answers: Answers
-    components: Sequence[str]
-
-
-def former_recipe(path: Path, raw: bytes, more: Answers = AS_IT_IS) -> FormerRecipe:
-    """Return a recipe, in a file's bytes, that reads a placement file; `more` has what commands said beside it.
-
-    Raises ConfigError for one that does not, and for a bottom side whose x counts from below.
-    """
-    document = strict_yaml.parse(path, raw, "recipe, side, um_per_pixel, outline and components")
-    data, text = document.data, raw.decode("utf-8-sig")
-    form = data.get(_FORM) or {}
-    said = {**form, **{key: data[former] for former, key in _KEYS.items() if data.get(former)}}
-    answers = validated(Answers, said, lambda _, words: document.error((), words))
-    answers = answers.with_more(more.model_dump(mode="json", exclude_defaults=True))
-    if answers.bottom is not None and answers.bottom.x is BottomX.BOTTOM:
-        raise ConfigError(
-            f"{path}: it counts x from the bottom side, and parts.csv as seen from the top: make the recipe again with "
-            "coe-board new, or change the sign of each x in it, and remove placement_file, placed_as and not_inspected"
-        )
-    components = data.get("components")
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    assert isinstance(root, yaml.MappingNode)
-    starts = [key.start_mark.index for key, _ in root.value] + [len(text)]
-    entries = zip(root.value, starts, starts[1:], strict=False)
-    kept = [text[start:end] for (key, _), start, end in entries if key.value not in (_FORM, *_KEYS)]
-    return FormerRecipe(
-        "".join([text[: starts[0]], *kept]), answers, [*components] if isinstance(components, dict) else []
-    )

@@ -77,7 +77,7 @@ class Names:
     for each package and value that has none.
     """
 
-    def __init__(self, answers: Answers, places: Sequence[Placement], known: Sequence[str] = ()) -> None:
+    def __init__(self, answers: Answers, places: Sequence[Placement]) -> None:
         self.packages = [*answers.packages]
         self._answers = answers
         self._on_board = {
@@ -92,8 +92,7 @@ class Names:
         firsts = {_kind(place): place for place in reversed(unsaid)}
         for kind, _ in Counter(map(_kind, unsaid)).most_common():
             package, value, component = firsts[kind].package, firsts[kind].value, firsts[kind].component
-            name = next((word for word in map(look, (component, value)) if word in known), "")
-            name = name or component_name(*(("", component) if component else (package, value)), taken)
+            name = component_name(*(("", component) if component else (package, value)), taken)
             self._names[kind] = name
             if not component and (package or value):
                 self.packages.append(NamedParts(package=package, value=value, component=name))
