@@ -8,7 +8,6 @@ slots, graphs, pinned memory or streams.
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -197,10 +196,9 @@ class EagerDevice(Device):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GpuTrial(Trial):
-    """A trial on a GPU: torch's reserved memory tells what a batch holds, and `copy` loads from host memory."""
+    """A trial on a GPU: torch's reserved memory tells what a batch holds."""
 
     driver: TorchDriver
-    copy: Callable[[], object]
 
     def batch_bytes(self, images: int) -> int:
         """Return by how many bytes reserved memory grows for a batch, after all unused memory is given back."""
@@ -208,12 +206,6 @@ class _GpuTrial(Trial):
         before = self.driver.usage().reserved
         self.run(images)
         return max(images * 12 * self.input_size**2, self.driver.usage().reserved - before)
-
-    def copy_s(self) -> float:
-        """Time a load from a copy in host memory, in seconds."""
-        began = time.perf_counter()
-        self.copy()
-        return time.perf_counter() - began
 
 
 def _on_gpu(

@@ -133,6 +133,7 @@ class Trial:
     `answer` takes images (n, 3, S, S) uint8 of `input_size` and returns what the kind's `postprocess` takes. `load`
     brings a second copy of the weights from `file` to where they can run. `opened_s` is how long the trial's own load
     took, if it did one.
+    `copy` brings a copy of the weights from host memory to the device, if that has memory of its own.
     `base_bytes` is what the process held before the first batch, if the runtime keeps memory from batch to batch.
     """
 
@@ -143,6 +144,7 @@ class Trial:
     load: Callable[[], object]
     base_bytes: int | None = None
     opened_s: float = 0.0
+    copy: Callable[[], object] | None = None
 
     def run(self, images: int) -> Any:
         """Run a batch of black images."""
@@ -178,7 +180,7 @@ class Trial:
 
     def copy_s(self) -> float:
         """Return the seconds of a copy from host memory to the device: 0 for a device that uses host memory."""
-        return 0.0
+        return 0.0 if self.copy is None else _timed(self.copy)[1]
 
     def load_s(self, *, cold: bool = False) -> float | None:
         """Time a load, in seconds; with `cold`, from the disk itself: None if the system keeps the file in memory."""

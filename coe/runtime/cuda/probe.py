@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -83,8 +82,6 @@ def graph_memory(networks: Networks, driver: TorchDriver, expert: Expert, most: 
 class GpuTrial(Trial):
     """An expert that runs on a GPU. Its batches take no memory beyond what is held for good: see `GraphMemory`."""
 
-    copy: Callable[[], object] = lambda: None
-
     def least_image_bytes(self) -> int:
         """Return 0."""
         return 0
@@ -93,12 +90,6 @@ class GpuTrial(Trial):
         """Run a batch, as any trial does, and return 0."""
         self.run(images)
         return 0
-
-    def copy_s(self) -> float:
-        """Time a copy from pinned memory to the device, in seconds."""
-        began = time.perf_counter()
-        self.copy()
-        return time.perf_counter() - began
 
 
 @contextlib.contextmanager
@@ -112,7 +103,7 @@ def gpu_trial(
         trial = GpuTrial(bench.answer, expert.input_size, file.bytes, file.path, bench.load, copy=bench.copy)
         # Once each before they are timed: set-up work is no part of the times.
         trial.load()
-        trial.copy()
+        bench.copy()
         trial.run(1)
         yield trial
     finally:
