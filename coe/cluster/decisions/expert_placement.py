@@ -57,17 +57,16 @@ class ExpertPlacement:
     """Where experts lie: the `boxes` with a replica of each, and the `standby` of an expert with one box.
 
     `held` and `beyond` divide the experts of each box, the worthiest first: those that its budget holds, and those that
-    exceed it and are loaded when they are needed. An expert in `nowhere` is larger than every box.
+    exceed it and are loaded when they are needed. An expert that is larger than every box has no boxes.
     """
 
     boxes: Mapping[str, tuple[str, ...]]
     standby: Mapping[str, str]
     held: Mapping[str, tuple[str, ...]]
     beyond: Mapping[str, tuple[str, ...]]
-    nowhere: tuple[str, ...] = ()
 
     def of(self, expert: str) -> tuple[str, ...]:
-        """Return all boxes that may run an expert, the standby last; none if it is nowhere."""
+        """Return all boxes that may run an expert, the standby last; none if no box can hold it."""
         standby = self.standby.get(expert)
         return self.boxes.get(expert, ()) + (() if standby is None else (standby,))
 

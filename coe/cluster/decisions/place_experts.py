@@ -71,7 +71,6 @@ def place_experts(
     if len(needs) < len(experts) or len({box.id for box in boxes}) < len(boxes):
         raise ConfigError("two experts, or two boxes, have the same name; give each its own")
     most_bytes = max(box.bytes for box in boxes)
-    nowhere = tuple(sorted(need.expert for need in needs.values() if need.bytes > most_bytes))
     fitting = {name: needs[name] for name in sorted(needs) if needs[name].bytes <= most_bytes}
     solver = PlacementSolver(fitting, boxes, traffic)
     if before is not None:
@@ -80,22 +79,7 @@ def place_experts(
     if before is not None:
         solver.fill({number for number, box in enumerate(boxes) if box.id not in before.held})
     solver.replicate()
-    return solver.placement(solver.standbys(before), nowhere)
-
-
-def objective(
-    placement: ExpertPlacement,
-    experts: Iterable[ExpertNeeds],
-    boxes: Sequence[BoxBudget],
-    traffic: Traffic = DEFAULT_TRAFFIC,
-) -> float:
-    """Return J of a placement, in seconds for each image; experts that are nowhere do not count."""
-    needs = {need.expert: need for need in experts if need.expert in placement.boxes}
-    numbers = {box.id: number for number, box in enumerate(boxes)}
-    solver = PlacementSolver({name: needs[name] for name in sorted(needs)}, boxes, traffic)
-    for expert in sorted(needs, key=solver.worth, reverse=True):
-        solver.settle(expert, [numbers[box] for box in placement.boxes[expert]])
-    return solver.book.objective() + traffic.move_s * solver.apart_images()
+    return solver.placement(solver.standbys(before))
 
 
 def needs_of(

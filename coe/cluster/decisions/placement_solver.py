@@ -197,23 +197,21 @@ class PlacementSolver:
         fits[boxes] = False
         if not fits.any():
             return False
-        before = self.book.objective() + self._traffic.move_s * self.apart_images([expert])
+        before = self.book.objective() + self._traffic.move_s * self.apart_images(expert)
         busy = np.where(fits, self.book.busy_s(), np.inf)
         candidates = dict.fromkeys([int(np.argmin(busy)), *(box for box in self._lacks(expert) if fits[box])])
         after = {}
         for box in candidates:
             self.settle(expert, [*boxes, box])
-            after[box] = self.book.objective() + self._traffic.move_s * self.apart_images([expert])
+            after[box] = self.book.objective() + self._traffic.move_s * self.apart_images(expert)
         best = min(after, key=lambda box: after[box])
         pays = after[best] + self._needs[expert].load_s / self._traffic.images < before * (1 - 1e-9)
         self.settle(expert, [*boxes, best] if pays else boxes)
         return pays
 
-    def apart_images(self, experts: Iterable[str] | None = None) -> float:
-        """Return how many images go to another box between two experts, for an image; all, or those of some experts."""
-        flows = self._flows
-        if experts is not None:
-            flows = [flow for expert in experts for flow in (*self._leaders[expert], *self._followers[expert])]
+    def apart_images(self, expert: str) -> float:
+        """Return how many images go to another box before or after an expert, for an image."""
+        flows = (*self._leaders[expert], *self._followers[expert])
         return added(flow.images * self._apart(flow) for flow in flows)
 
     def _apart(self, flow: Flow) -> float:
@@ -222,7 +220,7 @@ class PlacementSolver:
 
     # The end
 
-    def placement(self, standbys: Mapping[str, int], nowhere: tuple[str, ...]) -> ExpertPlacement:
+    def placement(self, standbys: Mapping[str, int]) -> ExpertPlacement:
         """Return the boxes of each expert, as they were decided, with the experts that each box holds."""
         names = [box.id for box in self._boxes]
         held: dict[str, tuple[str, ...]] = {}
@@ -240,7 +238,7 @@ class PlacementSolver:
             held[budget.id], beyond[budget.id] = tuple(inside), tuple(outside)
         boxes = {expert: tuple(names[box] for box in self.boxes(expert)) for expert in self._needs}
         standby = {expert: names[box] for expert, box in standbys.items()}
-        return ExpertPlacement(boxes, standby, held, beyond, nowhere)
+        return ExpertPlacement(boxes, standby, held, beyond)
 
     def standbys(self, before: ExpertPlacement | None) -> dict[str, int]:
         """Return a second box for each expert that has one box, so that each box's experts spread over all others.
