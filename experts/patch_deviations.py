@@ -115,17 +115,17 @@ def largest_of(parts: Parts, squares: torch.Tensor) -> Numbers:
     squares = squares.view(-1, grid, grid)
     if parts.colours is None:
         return picture_logarithm(squares)[:, None].double().numpy()
-    usual = torch.stack([on_grid_of(usual_at(squares[parts.numbers != own], USUAL), grid)[0] for own in parts.numbers])
+    usual = torch.stack([on_grid_of(usual_at(squares[parts.numbers != own]), grid)[0] for own in parts.numbers])
     of_patches = picture_logarithm(squares / usual).double().numpy()
     left = outside_of_others(parts.colours, parts.numbers, parts.leeway)
     of_colours = colour_logarithms(left, usual_of(left)).flatten(1).amax(dim=1)
     return np.stack([of_colours.double().numpy(), of_patches], axis=1)
 
 
-def usual_at(squares: torch.Tensor, grid: int) -> torch.Tensor:
-    """Return the mean of squared distances (n, G, G) at each place and those around it, on a grid (1, grid, grid)."""
+def usual_at(squares: torch.Tensor) -> torch.Tensor:
+    """Return the mean of squared distances (n, G, G) at each place and those around it, as (1, USUAL, USUAL)."""
     mean = squares.mean(dim=0, keepdim=True)
-    return on_grid_of((1 - _FLOOR) * smooth(mean) + _FLOOR * mean.mean(), grid).clamp_min(1e-8)
+    return on_grid_of((1 - _FLOOR) * smooth(mean) + _FLOOR * mean.mean(), USUAL).clamp_min(1e-8)
 
 
 def bank_of(parts: Parts, size: int = ROWS) -> Bank:

@@ -33,7 +33,7 @@ from experts.core_set import core_set
 from experts.nearness import AXES, Nearness
 from experts.patch_colours import colours, leeway_of
 from experts.patch_deviations import Bank, LeftOut, Parts, apart, largest_of, usual_at
-from experts.patch_network import EXAMPLES, SIDE, USUAL, PatchNetwork, picture_logarithm, seen_and_whole, window
+from experts.patch_network import EXAMPLES, SIDE, PatchNetwork, picture_logarithm, seen_and_whole, window
 from experts.scale import Numbers, Scale
 from experts.taken import TakenPictures
 from experts.trainers import computing
@@ -274,7 +274,7 @@ def learned_look(network: PatchNetwork, parts: Parts, judge: LeftOut, wanted: fl
     limit = factor(len(parts.numbers.unique()), wanted / len(spreads), worth)
     _fill(network, parts, judge.bank)
     if parts.colours is not None:
-        network.log_usual.copy_(usual_at(squares, USUAL).log())
+        network.log_usual.copy_(usual_at(squares).log())
         assert network.optional is not None
         assert network.leeway is not None
         network.leeway.fill_(parts.leeway)

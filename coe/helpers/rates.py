@@ -41,7 +41,7 @@ class Rate:
 
         return float(betaincinv(self.events, self.trials - self.events + 1, 1 - confidence))
 
-    def is_above(self, share: float, confidence: float = CONFIDENCE) -> bool:
+    def is_above(self, share: float) -> bool:
         """Tell whether `lower` lies above a share, 0 to 1 exclusive, by the binomial distribution, without scipy."""
         choices = math.lgamma(self.trials + 1)
         tail = [
@@ -54,7 +54,7 @@ class Rate:
             )
             for events in range(self.events, self.trials + 1)
         ]
-        return math.fsum(tail) < 1 - confidence
+        return math.fsum(tail) < 1 - CONFIDENCE
 
     def __str__(self) -> str:
         """Say the count, and the one-sided bound above the true rate."""

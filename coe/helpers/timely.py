@@ -88,10 +88,10 @@ def end_helper() -> None:
 class Helper:
     """A thread that reads for another, and ends with it; one that never comes back keeps no process alive."""
 
-    def __init__(self, name: str = "picture-read") -> None:
+    def __init__(self) -> None:
         self.process = os.getpid()
         self._work: queue.SimpleQueue[tuple[_Read[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
-        self.thread = threading.Thread(target=_work_through, args=(self._work,), name=name, daemon=True)
+        self.thread = threading.Thread(target=_work_through, args=(self._work,), name="picture-read", daemon=True)
         self.thread.start()
 
     def __del__(self) -> None:

@@ -38,9 +38,9 @@ def seconds(name: str, value: object, *, meaning: str) -> float:
     return number
 
 
-def patience(name: str, value: object) -> float | None:
+def patience(timeout_s: object) -> float | None:
     """Return the longest time that a call waits, in seconds; None means without end. Raises ConfigError."""
-    return None if value is None else real(name, value, least=0, most=MOST_SECONDS)
+    return None if timeout_s is None else real("timeout_s", timeout_s, least=0, most=MOST_SECONDS)
 
 
 def amount(name: str, value: object) -> int:

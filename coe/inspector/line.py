@@ -402,7 +402,7 @@ class Line:
         the line.
         """
         self._engine.line_threads.expect_waitable("ready()")
-        return self._engine.ready(values.patience("timeout_s", timeout_s))
+        return self._engine.ready(values.patience(timeout_s))
 
     def drain(self, timeout_s: float | None = None) -> bool:
         """Wait until every submitted image has its result; return False if `timeout_s` passes first.
@@ -410,7 +410,7 @@ class Line:
         Raises WouldWaitForItself on a thread of the line.
         """
         self._engine.line_threads.expect_waitable("drain()")
-        return self._admission.wait_empty(values.patience("timeout_s", timeout_s))
+        return self._admission.wait_empty(values.patience(timeout_s))
 
     def stop(self) -> None:
         """Let running batches end; all other images under way are answered with the error `config.STOPPED`.
@@ -433,7 +433,7 @@ class Line:
         if self._engine.line_threads.is_forked:
             return False
         self._engine.line_threads.expect_waitable("close()")
-        timeout_s = values.patience("timeout_s", timeout_s)
+        timeout_s = values.patience(timeout_s)
         self._admission.close()
         in_time = self._admission.wait_empty(timeout_s)
         if not in_time:

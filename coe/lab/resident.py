@@ -80,14 +80,14 @@ def resident(
         say(f"{kind} at {input_size} px: warming up")
         for line in lines:
             line.run(pictures, counts=False)
-        bare = _Bare(store, expert) if any(line.runs("int8") for line in lines) else None
+        bare = _Bare(store, expert) if any(line.runs_int8() for line in lines) else None
         for number in range(rounds):
             say(f"{kind} at {input_size} px: round {number + 1} of {rounds}")
             for line in lines:
                 line.run(pictures, counts=True)
-                if bare is not None and line.runs("int8"):
+                if bare is not None and line.runs_int8():
                     bare.run(max(1, round(line.batch())), images)
-        rows = [line.row(kind, input_size, bare if line.runs("int8") else None) for line in lines]
+        rows = [line.row(kind, input_size, bare if line.runs_int8() else None) for line in lines]
     exact = next((row for row in rows if row.precision == "fp32"), None)
     return [replace(row, images_over_fp32=exact.line_ms / row.line_ms if exact else 1.0) for row in rows]
 
@@ -122,9 +122,9 @@ class _Measured:
         self.cpu_s += cpu_s
         self.wall_s += wall_s
 
-    def runs(self, variant: str) -> bool:
-        """Tell whether the line runs its expert in a variant."""
-        return variant in self.variants
+    def runs_int8(self) -> bool:
+        """Tell whether the line runs its expert in int8."""
+        return "int8" in self.variants
 
     def batch(self) -> float:
         """Return the mean size of a batch."""

@@ -1,5 +1,8 @@
 """Placement files read for tests, with a unit as a person says it."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import openpyxl
 
 from coe.bring.parts import converting
@@ -24,11 +27,12 @@ def written(path, content):
 
 
 def read_file(path, units="", answers=AS_IT_IS):
-    return converting.read_file(path, _with(answers, units))
+    return converting.read_file(path, _with(answers, units), None)
 
 
 def parse_file(path, raw, units="", answers=AS_IT_IS, bom=None):
-    return converting.read_file(path, _with(answers, units), bom, raw)
+    with TemporaryDirectory() as folder:
+        return converting.read_file(written(Path(folder) / path, raw), _with(answers, units), bom)
 
 
 def read_placements(path, units="", answers=AS_IT_IS):

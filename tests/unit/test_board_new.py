@@ -7,6 +7,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from placed import read_file
 from tables import with_slow_rows
 
 from apps.demo import own_board
@@ -27,7 +28,7 @@ from coe.bring.board.found_camera import (
 from coe.bring.board.pose_search import BoardDrawing, Pose
 from coe.bring.parts.answers import Answers
 from coe.bring.parts.answers import read as read_answers
-from coe.bring.parts.converting import convert, read_file
+from coe.bring.parts.converting import convert
 from coe.cli import board_command
 from coe.errors import ConfigError
 from coe.pictures.image_source import ImageSource

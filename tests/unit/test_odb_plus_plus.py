@@ -156,7 +156,7 @@ def test_an_archive_that_unpacks_to_too_much_is_refused_before_it_fills_the_memo
     header = tarfile.TarInfo("odb/steps/pcb/layers/top/features")
     header.size = 1 << 36
     for raw in (zipped(boards), tgz(boards), gzip.compress(header.tobuf()) + gzip.compress(zeros.encode()) * 5):
-        with pytest.raises(ConfigError, match=r"^b\.tgz: .*1,048,576"):
+        with pytest.raises(ConfigError, match=r"b\.tgz: .*1,048,576"):
             read(raw)
 
 

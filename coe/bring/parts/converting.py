@@ -14,7 +14,7 @@ from pathlib import Path
 
 from coe.board.parts_list import COLUMNS, BoardPart, Side
 from coe.bring.parts import placements, text_table
-from coe.bring.parts.answers import AS_IT_IS, Answers
+from coe.bring.parts.answers import Answers
 from coe.bring.parts.bom import Bom, BomJoin, join, read_bom
 from coe.bring.parts.naming import Names
 from coe.bring.parts.placements import Placement, PlacementFile
@@ -23,18 +23,16 @@ from coe.errors import ConfigError, list_few
 from coe.placement.panel_split import on_boards
 
 
-def read_file(
-    path: Path, answers: Answers = AS_IT_IS, bom: Bom | None = None, raw: bytes | None = None
-) -> PlacementFile:
+def read_file(path: Path, answers: Answers, bom: Bom | None) -> PlacementFile:
     """Read a placement file: all its parts, of both sides, in the order of the file, and what a person should confirm.
 
-    `raw` are its bytes, if they are known. Raises ConfigError, with file and line, for a file that cannot be read, that
-    states another unit or none, coordinates that are no numbers, a part without a side, and parts of which the file
-    leaves open whether they are fitted, and a `bom` that is joined later, too.
+    Raises ConfigError, with file and line, for a file that cannot be read, that states another unit or none,
+    coordinates that are no numbers, a part without a side, and parts of which the file leaves open whether they are
+    fitted, and a `bom` that is joined later, too.
     """
     if (path / "steps").is_dir():
         raise ConfigError(f"{path}: this is an ODB++ folder; pack it as a .zip, and give that")
-    file = placements.parse(path, text_table.content(path, "the placement file") if raw is None else raw, answers)
+    file = placements.parse(path, text_table.content(path, "the placement file"), answers)
     known = set[str]() if bom is None else bom.keys() - bom.asked.keys()
     of_board = on_boards(file.asked, file.placements)
     known.update(name for part in of_board.keys() & known for name in of_board[part])

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+_MOST = 1 / 8
+"""The largest part of a box that a group may take: larger groups could not be balanced."""
+
 
 @dataclass(frozen=True, slots=True)
 class Flow:
@@ -20,12 +23,11 @@ def affinity_groups(
     flows: Iterable[Flow],
     shares: Mapping[str, tuple[float, ...]],
     *,
-    most: float,
     together: Callable[[str, str], bool] = lambda one, other: True,
 ) -> list[Sequence[str]]:
     """Join experts along their flows, the largest flow first, and return the groups by falling weight.
 
-    `shares` holds for each expert its part of several resources; a group takes no more than `most` of any of them,
+    `shares` holds for each expert its part of several resources; a group takes no more than `_MOST` of any of them,
     unless it is a single expert. Its weight is its largest part. Only experts that may lie `together` are joined.
     Source: heavy-edge matching with a limit on the weight, the coarsening of METIS (Karypis and Kumar, 1998).
     """
@@ -45,7 +47,7 @@ def affinity_groups(
         if one == other or not together(flow.leader, flow.follower):
             continue
         joint = tuple(a + b for a, b in zip(weights[one], weights[other], strict=True))
-        if max(joint) <= most:
+        if max(joint) <= _MOST:
             parent[other] = one
             weights[one] = joint
             members[one] += members.pop(other)

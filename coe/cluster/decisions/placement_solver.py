@@ -14,8 +14,6 @@ from coe.cluster.decisions.book import WHOLE, Book, Burden, Floats, joint
 from coe.cluster.decisions.expert_placement import BoxBudget, ExpertNeeds, ExpertPlacement, Traffic
 from coe.helpers.arithmetic import added
 
-GROUP_SHARE = 1 / 8
-"""The largest part of a box that a group may take: larger groups could not be balanced."""
 BUSY_SHARE = 1 / 50
 """An expert that keeps a smaller part of a box busy gets no second box for its work alone."""
 
@@ -124,7 +122,7 @@ class PlacementSolver:
     def place_rest(self) -> None:
         """Place each expert that has no box, group by group."""
         rest = [expert for expert in self._needs if expert not in self._boxes_of]
-        for group in affinity_groups(rest, self._flows, self._parts, most=GROUP_SHARE):
+        for group in affinity_groups(rest, self._flows, self._parts):
             rises = self._rises(group)
             best = int(np.argmin(rises))
             for expert in group:
@@ -148,11 +146,7 @@ class PlacementSolver:
         """Return the groups among experts that have the same single box."""
         single = {expert: boxes[0] for expert, boxes in self._boxes_of.items() if len(boxes) == 1}
         return affinity_groups(
-            sorted(single),
-            self._flows,
-            self._parts,
-            most=GROUP_SHARE,
-            together=lambda one, other: single[one] == single[other],
+            sorted(single), self._flows, self._parts, together=lambda one, other: single[one] == single[other]
         )
 
     def _rises(self, group: Sequence[str]) -> Floats:

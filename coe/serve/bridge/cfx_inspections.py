@@ -140,7 +140,7 @@ def started(event: CfxEvent) -> dict[str, Any]:
         "TransactionID": event.transaction,
         "Lane": None,
         **event.positions,
-        **recipe_of(event, "RecipeName", "Revision"),
+        **_recipe_of(event, "Revision"),
         "RelevantSurface": surface(body["side"]),
         "WorkOrderIdentifier": {"WorkOrderId": body["work_order"], "Batch": None} if body["work_order"] else None,
     }
@@ -157,10 +157,10 @@ def completed(event: CfxEvent) -> dict[str, Any]:
     }
 
 
-def recipe_of(event: CfxEvent, name: str, revision: str) -> dict[str, Any]:
-    """Return name and version of the recipe under the names of a message."""
+def _recipe_of(event: CfxEvent, revision: str) -> dict[str, Any]:
+    """Return name and version of the recipe; messages call the version differently."""
     recipe = event.envelope.recipe
-    return {name: recipe and recipe.name, revision: recipe and str(recipe.version)}
+    return {"RecipeName": recipe and recipe.name, revision: recipe and str(recipe.version)}
 
 
 def surface(side: str) -> str:
@@ -282,7 +282,7 @@ def _units_inspected(event: CfxEvent, method: str, inspector: Body | None, judge
         "InspectionMethod": method,
         "SamplingInformation": {"SamplingMethod": "NoSampling", "LotSize": None, "SampleSize": None},
         "Inspector": inspector,
-        **recipe_of(event, "RecipeName", "RecipeRevision"),
+        **_recipe_of(event, "RecipeRevision"),
         "InspectedUnits": units,
         "InspectedPanel": _panel(event, of_panel, units) if event.is_panel else None,
     }
