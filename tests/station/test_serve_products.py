@@ -312,12 +312,12 @@ def verdicts_of_one_box(tiny):
         }
 
 
-def change_over(shop, adjust):
+def change_over(shop):
     """Inspect boards of two recipes, activate a third in the middle, and compare all with one box."""
     database = shop.database
     called = {refdes for refdes, verdict in verdicts_of_one_box(shop.tiny).items() if verdict is not Verdict.OK}
     boards = [shop.accept(SHOWN, recipe=activated(database, TINY, name), key=name) for name in ("one", "two")]
-    with deciding(shop.config, database, None, adjust=adjust):
+    with deciding(shop.config, database, None):
         shop.until_decided(*boards)
         third, asked = add(database, TINY.replace("count: 1", "count: 2"), "one")
         until_answered(shop, asked)
@@ -331,14 +331,15 @@ def change_over(shop, adjust):
         assert {call.refdes for call in shop.calls(board)} == called
 
 
-def test_products_change_on_several_boxes(shop, thread_boxes):
+def test_products_change_on_several_boxes(shop, thread_boxes, monkeypatch):
     made = []
 
-    def adjust(line):
+    def open_line(options):
         made.append(thread_boxes(2))
-        return line.but(experiment=Experiment(make_boxes=made[-1]))
+        return Line(options.but(experiment=Experiment(make_boxes=made[-1])))
 
-    change_over(on_cluster(shop, "auto"), adjust)
+    monkeypatch.setattr("coe.inspector.line.Line", open_line)
+    change_over(on_cluster(shop, "auto"))
     assert len(made) == 2, "the boxes were opened again for the new version, once"
     assert made[0].address == "auto"
 
@@ -358,6 +359,6 @@ def test_products_change_on_machines_of_a_ray_cluster(shop, monkeypatch):
     cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
     try:
         cluster.add_node(**node)
-        change_over(on_cluster(shop, cluster.address), None)
+        change_over(on_cluster(shop, cluster.address))
     finally:
         cluster.shutdown()

@@ -121,9 +121,7 @@ def test_an_expert_that_does_not_return_ends_the_line_and_the_next_line_goes_on(
     shop.device.gate.clear()
     ahead_s = 0.0
     monkeypatch.setattr(
-        station_module,
-        "line_opener",
-        lambda config, watch, adjust: quick_opener(shop.tiny, shop.device, watchers=[watch]),
+        station_module, "line_opener", lambda config, watch: quick_opener(shop.tiny, shop.device, watchers=[watch])
     )
     late = shop.accept({"R1": LIGHT}, within_s=50)
     station = Station(shop.config, shop.database, clocks=Clocks(now_s=lambda: time.monotonic() + ahead_s))

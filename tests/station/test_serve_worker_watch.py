@@ -233,7 +233,7 @@ def test_a_line_that_never_loads_its_first_experts_is_found(shop, monkeypatch):
         waits.set()
         answers.wait()
 
-    def opener(config, watch, adjust):
+    def opener(config, watch):
         return quick_opener(shop.tiny, QuickDevice(load=[load] * 20), watchers=[watch])
 
     monkeypatch.setattr(station_module, "line_opener", opener)

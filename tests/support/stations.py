@@ -63,8 +63,8 @@ def quick_opener(tiny, device, **options):
 
 
 @contextmanager
-def deciding(config, database, open_line, clocks=None, adjust=None):
-    station = Station(config, database, open_line=open_line, adjust=adjust, **({"clocks": clocks} if clocks else {}))
+def deciding(config, database, open_line, clocks=None):
+    station = Station(config, database, open_line=open_line, **({"clocks": clocks} if clocks else {}))
     errors = []
 
     def run():

@@ -350,7 +350,7 @@ def test_a_profile_simulates_what_its_search_did(board, tmp_path, executors):
     pools = setup.plan({"cpu": workspace}).pools
     assert [pool.capacity_bytes for pool in plan.pools] == [pool.capacity_bytes for pool in pools]
     assert all(abs(pool.workspace_bytes - workspace) <= 1 for pool in plan.pools)
-    run = simulated_run(machine, synthetic(board, task="b", requests=300, every_s=0), best, bounded=False)
+    run = simulated_run(machine, synthetic(board, task="b", requests=300, every_s=0), best)
     assert run.images_per_s == pytest.approx(speed, rel=0.02)
     assert machine.configuration("paper-default", "b").expert_share == {"cpu": 0.75}
 

@@ -47,7 +47,7 @@ def test_switches_and_order_of_speed_are_what_they_were():
     workload, speed, counts = task("A1", requests=150, seed=0), {}, {}
     for name in [*GOLDEN, "coserve"]:
         numa, uma = (
-            simulated_run(SimulatedMachine(device), workload, contender(name), seed=0, bounded=False)
+            simulated_run(SimulatedMachine(device), workload, contender(name), seed=0)
             for device in ("numa-rtx3080ti", "uma-m2")
         )
         assert (numa.errors, uma.errors, uma.disk_loads) == (0, 0, uma.switches)

@@ -19,7 +19,6 @@ from coe.errors import BoardsClash, LineClosed, sentence_of
 from coe.helpers.files import write_atomically
 from coe.helpers.visible import visible
 from coe.inspector.asked_boards import AskedBoard
-from coe.inspector.line_options import LineOptions
 from coe.serve.database.tables import Recipe
 from coe.serve.recipe_content import RecipeContent
 from coe.serve.service_config import ServeConfig
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 RECIPES = "recipes"  # the folder of board files, written from the recipes in the database
 
 OpenLine = Callable[[Sequence[AskedBoard]], "Line"]  # for board files, each with its parts list, if any
-Adjust = Callable[["LineOptions"], "LineOptions"]  # changes what a line is opened with, for a benchmark
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,8 +70,8 @@ class _ReadRecipe:
     asked: AskedBoard
 
 
-def line_opener(config: ServeConfig, watch: LineWatch, adjust: Adjust | None = None) -> OpenLine:
-    """Return a function that opens a line by the service's config, which `adjust` may change, and has it watched."""
+def line_opener(config: ServeConfig, watch: LineWatch) -> OpenLine:
+    """Return a function that opens a line by the service's config, and has it watched."""
 
     def open_line(boards: Sequence[AskedBoard]) -> Line:
         # torch takes seconds to import, and the loop has begun by then.
@@ -83,8 +81,7 @@ def line_opener(config: ServeConfig, watch: LineWatch, adjust: Adjust | None = N
         watch.begin()
         # Several boxes learn the order of parts from the boards that came before.
         boards = boards if settings.cluster is None else [replace(board, parts=()) for board in boards]
-        line_options = settings.options(boards, watchers=[watch])
-        return Line(adjust(line_options) if adjust else line_options)
+        return Line(settings.options(boards, watchers=[watch]))
 
     return open_line
 

@@ -28,7 +28,7 @@ from coe.serve.service_config import ServeConfig
 from coe.serve.worker import verdicts
 from coe.serve.worker.line_watch import LineWatch
 from coe.serve.worker.locating import Feeder, Locating
-from coe.serve.worker.product import Adjust, Changed, OpenLine, Product, Products, line_opener
+from coe.serve.worker.product import Changed, OpenLine, Product, Products, line_opener
 from coe.serve.worker.verdicts import BoardRun, Items, Queue, Queued
 from coe.serve.worker.write_report import WorkerReport
 
@@ -42,21 +42,14 @@ class Station:
     """The line of a service: decides the accepted boards of a database, in their order. One process at a time."""
 
     def __init__(
-        self,
-        config: ServeConfig,
-        database: Database,
-        *,
-        open_line: OpenLine | None = None,
-        adjust: Adjust | None = None,
-        clocks: Clocks = CLOCKS,
+        self, config: ServeConfig, database: Database, *, open_line: OpenLine | None = None, clocks: Clocks = CLOCKS
     ) -> None:
         self._config, self._database, self._clocks = config, database, clocks
         self._rules = config.stop_rules
         self._pictures = Pictures(config.pictures)
         self._rung = threading.Event()
         watch = LineWatch(clocks.now_s, config.line.hangs_after_s)
-        opener = open_line or line_opener(config, watch, adjust)
-        self._products = Products(config.data, opener, self._rung.set)
+        self._products = Products(config.data, open_line or line_opener(config, watch), self._rung.set)
         self._changeover = Changeover(database, self._products, clocks.now_us)
         self._feeder = Feeder(clocks.now_s, self._rung.set)
         self._queue = Queue()
