@@ -16,6 +16,7 @@ from pathlib import Path
 from coe.helpers import strict_yaml
 from coe.helpers.strict_model import of_yaml
 from coe.helpers.strict_yaml import KeyPath, YamlDocument
+from coe.placement.fit import are_in_line
 from coe.placement.recipe_spec import Position, RecipeSpec, UnitSpec
 
 _NEEDS = "recipe, side, um_per_pixel, outline, fiducials (or held) and components"
@@ -93,7 +94,7 @@ def _check_fiducials(document: YamlDocument, form: RecipeSpec) -> None:
                     f"the fiducials '{one}' and '{other}' have the same place; give each its own, in mm (are the units "
                     "right?)",
                 )
-        if len(places) > 2 and _are_in_line(list(places.values())):
+        if len(places) > 2 and all(map(are_in_line, combinations(places.values(), 3))):
             raise document.error(
                 place, "the fiducials are on one line, which does not fix the other direction; choose others"
             )
@@ -106,12 +107,3 @@ def _check_size(document: YamlDocument, form: RecipeSpec, place: KeyPath, what: 
     pixels = diameter * 1000 / form.um_per_pixel
     if pixels < 6:
         raise document.error(place, f"{what} would have {pixels:.1f} pixels; it needs 6 to be found exactly")
-
-
-def _are_in_line(points: list[tuple[float, float]]) -> bool:
-    """Tell whether no three points make a triangle that is at least a tenth as high as it is long."""
-    for a, b, c in combinations(points, 3):
-        double_area = abs((b[0] - a[0]) * (c[1] - a[1]) - (c[0] - a[0]) * (b[1] - a[1]))
-        if double_area >= 0.1 * max(dist(a, b), dist(b, c), dist(a, c)) ** 2:
-            return False
-    return True

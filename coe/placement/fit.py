@@ -6,8 +6,9 @@ equations. A camera that looks aslant adds a projective map. Nothing here looks 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import atan2, cos, degrees, hypot, radians, sin
+from math import atan2, cos, degrees, dist, hypot, radians, sin
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +80,13 @@ def similarity(points: Numbers, pixels: Numbers, um_per_pixel: float | None = No
     shift = there - factor * middle
     a, b = factor.real, factor.imag
     return Fit(np.array([[a, b, shift.real], [b, -a, shift.imag]]))
+
+
+def are_in_line(points: Sequence[Sequence[float]]) -> bool:
+    """Tell whether the triangle of three points is less than a tenth as high as it is long."""
+    a, b, c = points
+    double_area = abs((b[0] - a[0]) * (c[1] - a[1]) - (c[0] - a[0]) * (b[1] - a[1]))
+    return double_area < 0.1 * max(dist(a, b), dist(b, c), dist(a, c)) ** 2
 
 
 def affine(points: Numbers, pixels: Numbers) -> Fit:

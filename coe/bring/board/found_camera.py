@@ -16,7 +16,7 @@ from coe.errors import ConfigError
 from coe.pictures.array_images import DecodedImage
 from coe.placement.board_layout import Layout
 from coe.placement.fiducials import LEAST_CONTRAST, Disc, Grey, discs
-from coe.placement.fit import Fit, Numbers, affine, fitted, projective, similarity, through, view_of
+from coe.placement.fit import Fit, Numbers, affine, are_in_line, fitted, projective, similarity, through, view_of
 from coe.placement.recipe_spec import CameraSpec, Look
 
 # Poses of a board by its marks alone: discs in the whole picture that lie to each other as the marks do
@@ -197,20 +197,10 @@ def _through(points: Numbers, pixels: Numbers) -> Fit:
     spread = np.linalg.svd(points - points.mean(axis=0), compute_uv=False)
     if len(points) == 2 or spread[-1] < 0.1 * spread[0]:
         return similarity(points, pixels)
-    if len(points) > 3 and not _has_three_in_line(points):
+    # Of four points, each three must tell an affine map.
+    if len(points) > 4 or (len(points) == 4 and not any(map(are_in_line, combinations(points, 3)))):
         return projective(points, pixels, about)
     return affine(points, pixels)
-
-
-def _has_three_in_line(points: Numbers) -> bool:
-    """Tell whether four points are too near a line to tell a projective map: of each three, two sides are long."""
-    if len(points) > 4:
-        return False
-    for a, b, c in combinations(points, 3):
-        double = abs((b[0] - a[0]) * (c[1] - a[1]) - (c[0] - a[0]) * (b[1] - a[1]))
-        if double < 0.1 * max(dist(a, b), dist(b, c), dist(a, c)) ** 2:
-            return True
-    return False
 
 
 def _residual_mm(match: MarkMatch, pose: Pose) -> float:
