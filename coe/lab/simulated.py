@@ -83,20 +83,18 @@ def simulated_run(
     *,
     seed: int = 0,
     configuration: Configuration | None = None,
-    bounded: bool = True,
     max_wait_s: float | None = None,
 ) -> Row:
     """Run a workload on a box in virtual time, to the last reply; pools are full at first.
 
     Labels are drawn with `seed` where the workload has no recorded findings. `configuration` overrides the contender's,
-    `bounded` computes the clairvoyant bound, `max_wait_s` is for strategies that look at ages. Raises ConfigError if an
-    expert does not fit or has no cost.
+    `max_wait_s` is for strategies that look at ages. Raises ConfigError if an expert does not fit or has no cost.
     """
     configuration = configuration or machine.configuration(contender.configuration, workload.board.board)
     costs = machine.costs(workload.board)
     plan = machine.plan(workload.board, costs, contender.strategy, configuration)
     box = PlannedBox(machine.name, costs, plan, machine.scaling)
-    return run_plan(workload, contender, box, seed=seed, bounded=bounded, max_wait_s=max_wait_s)
+    return run_plan(workload, contender, box, seed=seed, max_wait_s=max_wait_s)
 
 
 def run_plan(
@@ -105,7 +103,6 @@ def run_plan(
     box: PlannedBox,
     *,
     seed: int = 0,
-    bounded: bool = True,
     max_wait_s: float | None = None,
     settling: int = 0,
 ) -> Row:
@@ -143,8 +140,6 @@ def run_plan(
     controller.check(idle=True)
     heading = Heading(workload.task, workload.order, contender.name)
     made = row(heading, box.name, recorder.metrics(), latencies)
-    if not bounded:
-        return made
     least = bound(_from_zero(workload), oracle, box.costs, controller.plan, box.scaling, resident, cached)
     return replace(
         made,
