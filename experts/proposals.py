@@ -34,10 +34,9 @@ Grey = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A part of the picture that differs: `xyxy` whole pixels, and the number of pixels in it that differ."""
+    """A part of the picture that differs: `xyxy` in whole pixels."""
 
     xyxy: tuple[int, int, int, int]
-    area: int
 
     @property
     def centre(self) -> tuple[int, int]:
@@ -72,7 +71,7 @@ def regions(different: NDArray[np.bool_]) -> list[Region]:
         rows = rows[1:]
     rows = rows[rows[:, cv2.CC_STAT_AREA] >= LEAST_AREA]
     rows = rows[np.argsort(-rows[:, cv2.CC_STAT_AREA], kind="stable")]
-    return [Region((x, y, x + width, y + height), area) for x, y, width, height, area in rows.tolist()]
+    return [Region((x, y, x + width, y + height)) for x, y, width, height, _ in rows.tolist()]
 
 
 def covering(found: Sequence[Region]) -> list[Region]:

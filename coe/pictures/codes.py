@@ -40,14 +40,13 @@ _DIVISIBLE = frozenset({"ITF", "ITF14"})
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A code that was read `readings` times alike; `is_sure` says whether that is enough to believe it.
+    """A code that was read; `is_sure` says whether it was read often enough to believe it.
 
     A part of a damaged code of some formats reads as a shorter one: ask `is_believed`.
     """
 
     text: str
     format: str
-    readings: int
     is_sure: bool
 
     def is_believed(self, reading: Reading) -> bool:
@@ -74,8 +73,7 @@ def read_codes(image: NDArray[np.uint8], formats: Sequence[str] = USUAL) -> tupl
         for degrees in _TURNS:
             found.update(_read(_view(whole, scale, degrees), formats))
     return tuple(
-        Code(text, format, count, _is_believed(text, format, count, found))
-        for (text, format), count in found.most_common()
+        Code(text, format, _is_believed(text, format, count, found)) for (text, format), count in found.most_common()
     )
 
 

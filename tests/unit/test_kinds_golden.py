@@ -56,7 +56,7 @@ def test_regions_are_what_differs_and_what_another_crop_shows_well_gets_none_of_
     assert [region.xyxy for region in regions(different)] == [(30, 10, 45, 20), (50, 50, 54, 54)]
 
     def square(x, y, side=8):
-        return Region((x, y, x + side, y + side), side * side)
+        return Region((x, y, x + side, y + side))
 
     near, far, wide = square(110, 90), square(125, 100), square(80, 80, 50)
     assert covering([square(100, 100), near, far, wide]) == [square(100, 100), far, wide]
@@ -82,8 +82,8 @@ def test_every_pixel_of_a_thick_difference_is_in_a_region_that_a_crop_shows(squa
 def test_a_crop_shows_its_place_also_at_the_border_and_more_of_a_large_region_at_half_the_resolution():
     stack = np.zeros((200, 200, 3), np.uint8)
     stack[0:4, 0:4] = stack[80:120, 40:160] = 200
-    places = (((0, 0, 4, 4), 16), ((96, 96, 104, 104), 64), ((60, 80, 140, 120), 3200))
-    shown = crops(stack, [Region(*place) for place in places])
+    places = ((0, 0, 4, 4), (96, 96, 104, 104), (60, 80, 140, 120))
+    shown = crops(stack, [Region(place) for place in places])
     assert shown.shape == (3, CELL, CELL, 3)
     assert [int(crop[CELL // 2, CELL // 2, 0]) for crop in shown] == [200] * 3
     assert [int((crop[..., 0] > 100).sum()) for crop in shown[1:]] == [40 * CELL, 20 * 60]
@@ -138,7 +138,7 @@ BOTH = ("hole", "blob")
     ],
 )
 def test_of_boxes_that_overlap_the_best_stays(reject, at, scores, stays):
-    places = tuple(Region((x - 4, y - 4, x + 4, y + 4), 64) for x, y in at)
+    places = tuple(Region((x - 4, y - 4, x + 4, y + 4)) for x, y in at)
     prepared = PairInput(np.zeros((3, 2 * CELL, 2 * CELL), np.uint8), 160, 160, to_picture=np.eye(2, 3), regions=places)
     outputs = torch.zeros(1, 4, PEAKS, 6)
     outputs[0, : len(at), 0, 2:] = 0.1
