@@ -20,7 +20,6 @@ from coe.inspector.line_options import AUTO, LineOptions
 from coe.inspector.profile import Fingerprint, Profile
 from coe.scheduler.costs import CostTable
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, Plan, PoolSpec, executor_id
-from coe.scheduler.strategies import present_name
 
 if TYPE_CHECKING:
     from coe.runtime.device import Device
@@ -110,8 +109,7 @@ def settle(board: Rules, options: LineOptions) -> Settings:
         settings = replace(settings, threads=profiled.chosen.threads, workspace_bytes=spaces, batch_bytes=batch_bytes)
     numbers_text = ",".join(f"{device}={number}" for device, number in numbers.items())
     made = machine.made[:10] if machine else ""
-    tuned = present_name(profiled.strategy)
-    made += "" if tuned == options.strategy.name else f", made for strategy {tuned}"
+    made += "" if profiled.strategy == options.strategy.name else f", made for strategy {profiled.strategy}"
     say(f"using this machine's profile of {made}: {numbers_text}, {format_bytes(memory_bytes)} of memory")
     return settings
 

@@ -38,7 +38,6 @@ from coe.results.plots import (
     sheet,
     tidy,
 )
-from coe.scheduler.strategies import present_name
 
 _BLUE = LINES[0]
 
@@ -170,7 +169,7 @@ def _choice(axes: Axes, profile: Profile, board: BoardProfile) -> None:
     spaces = ", ".join(f"{format_bytes(size)} ({device})" for device, size in chosen.workspace_bytes.items())
     gain = f" ({chosen.images_per_s / chosen.casual_images_per_s - 1:+.0%})" if chosen.casual_images_per_s else ""
     sentences = [
-        f"executors: {_counts(chosen.executors, chosen.threads)}; strategy {present_name(board.strategy)}",
+        f"executors: {_counts(chosen.executors, chosen.threads)}; strategy {board.strategy}",
         f"memory: {format_bytes(board.memory_bytes)}, for the batches of a pool: {spaces or 'nothing'}",
         *_gpu(board),
         f"{chosen.images_per_s:.3g} images/s; paper's default: {chosen.casual_images_per_s:.3g}{gain}",

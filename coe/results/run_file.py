@@ -19,7 +19,6 @@ from coe.core import FULL
 from coe.errors import ConfigError, RulesError, list_few
 from coe.helpers.files import write_atomically
 from coe.results.summary import RunFigures
-from coe.scheduler.strategies import present_name
 from coe.store.exam import ExamRow
 
 RUN = "run.json"
@@ -126,9 +125,6 @@ def read(folder: Path, now: RunIdentity) -> RunFile:
         if not path.is_file():  # a pipe would wait for ever
             raise ValueError("it is not a file")
         row = json.loads(path.read_text(encoding="utf-8"))
-        for part in (row, row.get("figures")):
-            if part is not None:
-                part["strategy"] = present_name(part.get("strategy", ""))
         run = _FILE.validate_python({**row, "identity": row})
         before, older = run.identity, "experts" not in row
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:

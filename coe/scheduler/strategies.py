@@ -92,11 +92,6 @@ def names() -> list[str]:
     return plugins.names(GROUP)
 
 
-def present_name(name: str) -> str:
-    """Return the name of today for a name, or a name with a suffix, as files of earlier versions have it."""
-    return f"late-binding{name[4:]}" if name == "line" or name.startswith("line-") else name
-
-
 def strategy(name: str | Strategy) -> Strategy:
     """Return a strategy by the name of an entry point or by a dotted path, or a strategy as it is; raises ConfigError.
 
@@ -105,7 +100,7 @@ def strategy(name: str | Strategy) -> Strategy:
     """
     if isinstance(name, Strategy):
         return name
-    name = present_name(values.text("strategy", name))
+    name = values.text("strategy", name)
     found = plugins.load(name, None, group=GROUP, noun="strategy")
     if not isinstance(found, Strategy):
         raise ConfigError(f"strategy '{name}' is {values.shown(found)}, not a {Strategy.__module__}.Strategy")

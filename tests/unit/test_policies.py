@@ -25,7 +25,7 @@ from coe.scheduler.plan import ExecutorSpec, Plan, PoolSpec
 from coe.scheduler.policies.base import Assign, Eviction, Need, Prefetch, Select, World
 from coe.scheduler.policies.coserve import COSERVE, Dependency
 from coe.scheduler.pool import ModelPool, State
-from coe.scheduler.strategies import LATE_BINDING, Strategy, names, present_name, strategy
+from coe.scheduler.strategies import LATE_BINDING, Strategy, names, strategy
 from coe.testing import VirtualLine, pools_of
 
 ALL = [(family, name) for family in policies.FAMILIES for name in policies.names(family)]
@@ -216,7 +216,6 @@ def test_a_policy_may_be_a_class_of_the_users_found_by_its_path(rules):
     assert moves == ["load x", "load a", "evict a", "load c"]
     assert line.switches == 1
     assert policies.class_of("eviction", "test_policies:NewestFirst").__name__ == "NewestFirst"
-    assert policies.class_of("arrange", "together") is policies.class_of("arrange", "group-by-expert")
 
 
 @pytest.mark.parametrize(
@@ -302,7 +301,7 @@ print(*ended, "torch" in sys.modules, sep=", ")
 PATH = f"{__name__}:HASTY"
 
 
-@pytest.mark.parametrize("name", ["late-binding", "line", "coe.scheduler.strategies:LATE_BINDING"])
+@pytest.mark.parametrize("name", ["late-binding", "coe.scheduler.strategies:LATE_BINDING"])
 def test_ours_is_found_by_each_of_its_names(name):
     found = strategy(name)
     assert replace(found, name="late-binding") == LATE_BINDING
@@ -333,14 +332,6 @@ def test_what_is_no_strategy_is_refused_in_one_sentence(name, words):
     with pytest.raises(ConfigError) as refused:
         strategy(name)
     assert [word for word in words if word not in str(refused.value)] == []
-
-
-@pytest.mark.parametrize(
-    ("former", "present"),
-    [("line", "late-binding"), ("line-usual", "late-binding-usual"), ("linear", "linear"), ("samba", "samba")],
-)
-def test_names_in_files_of_earlier_versions_are_known(former, present):
-    assert present_name(former) == present
 
 
 def test_a_package_that_cannot_be_imported_ends_no_run_without_its_strategy(tmp_path):

@@ -107,7 +107,7 @@ def test_the_user_overrides_any_part_also_without_a_profile(board):
 
 def test_a_profile_made_for_another_strategy_is_said_to_be_and_one_for_a_single_executor_is_used(board):
     said = []
-    settled(board, made_for(board, {"strategy": "line"}), said)
+    settled(board, made_for(board, {"strategy": "late-binding"}), said)
     assert "of 2026-11-21, made for strategy late-binding: cpu=2" in said[0]
     chosen = CHOSEN | {"executors": {"cpu": 1}}
     found = settled(board, made_for(board, {"strategy": "samba", "chosen": chosen}), single=True)

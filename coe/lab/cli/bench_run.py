@@ -52,7 +52,7 @@ def _names(text: str) -> list[str]:
     """Read --strategy; raises ConfigError for a name that does not exist."""
     if text.strip() == "all":
         return strategies.names()
-    chosen = [strategies.present_name(name) for name in words_of(text)]
+    chosen = words_of(text)
     for name in chosen:
         if name not in CONFIGURED and (plain := name.removesuffix(EAGER)) in CONFIGURED:
             raise ConfigError(f"there is no '{name}': '{plain}' is a configuration; name a strategy, e.g. samba{EAGER}")

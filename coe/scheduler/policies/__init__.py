@@ -22,7 +22,6 @@ FAMILIES: dict[str, type[Policy]] = {
     "eviction": Eviction,
     "prefetch": Prefetch,
 }
-_FORMER = {"together": "group-by-expert"}
 
 
 def names(family: str) -> list[str]:
@@ -74,7 +73,7 @@ def make(family: str, policy: str | type[Policy]) -> Any:
 
 @cache
 def _named(family: str, name: str) -> type[Policy]:
-    found = plugins.load(_FORMER.get(name, name), None, group=f"coe.policies.{family}", noun=f"{family} policy")
+    found = plugins.load(name, None, group=f"coe.policies.{family}", noun=f"{family} policy")
     return _checked(family, found)
 
 
