@@ -400,8 +400,6 @@ class FailureKind(StrEnum):
     """The line cannot go on, or did not accept the image."""
     SKIPPED = "skipped"
     """The image belongs to a unit of a panel that is marked as bad, or was named as bad."""
-    UNKNOWN = "unknown"
-    """An older file of results does not name the kind."""
 
     @property
     def is_of_picture(self) -> bool:

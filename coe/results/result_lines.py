@@ -50,7 +50,7 @@ def _result(row: Any, number: int) -> Result:
     component, image, serial, refdes = (_text(row[name]) for name in ("component", "image", "serial", "refdes"))
     request = Request(number, component, image, serial, refdes, board=_text(row.get("board", "")))
     verdict = None if row["verdict"] is None else Verdict(row["verdict"])
-    failure = None if row["error"] is None else Failure(_kind(row.get("failure")), _text(row["error"]))
+    failure = None if row["error"] is None else Failure(FailureKind(row["failure"]), _text(row["error"]))
     late = row.get("late", False) is True
     accepted = tuple(map(Shown, row.get("accepted", ())))
     return Result(request, verdict, findings, _float(row["latency_s"]), failure, late, accepted)
@@ -90,11 +90,6 @@ def _likeness(row: Any) -> Likeness | None:
         return None
     x1, y1, x2, y2 = map(_float, row["box"])
     return Likeness(int(row["side"]), base64.b64decode(_text(row["pixels"]), validate=True), (x1, y1, x2, y2))
-
-
-def _kind(value: Any) -> FailureKind:
-    """Return the kind of a failure; lines of older versions have none."""
-    return FailureKind.UNKNOWN if value is None else FailureKind(value)
 
 
 def _text(value: Any) -> str:

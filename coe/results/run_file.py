@@ -94,7 +94,7 @@ class RunUsed:
 class RunFile:
     """The content of `run.json`. `variants`, once known, are those in which experts may run on the run's devices.
 
-    `used` is what it was made with, None in older files.
+    `used` is what it was made with, None if nobody said it.
     """
 
     identity: RunIdentity
@@ -126,20 +126,17 @@ def read(folder: Path, now: RunIdentity) -> RunFile:
             raise ValueError("it is not a file")
         row = json.loads(path.read_text(encoding="utf-8"))
         run = _FILE.validate_python({**row, "identity": row})
-        before, older = run.identity, "experts" not in row
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path} does not state the run of these results; {ELSEWHERE}") from error
-    if difference := next(_differences(before, now, older=older), None):
+    if difference := next(_differences(run.identity, now), None):
         raise ConfigError(f"{folder} {difference}")
     return run
 
 
-def _differences(before: RunIdentity, now: RunIdentity, *, older: bool) -> Iterator[str]:
+def _differences(before: RunIdentity, now: RunIdentity) -> Iterator[str]:
     """Yield each difference of two runs with its remedy, the plainest difference first."""
     if before.board != now.board:
         yield f"holds a run with another board ('{before.board}', not '{now.board}'); {ELSEWHERE}"
-    if older:
-        yield f"holds a run of an earlier version, which did not record its experts; {ELSEWHERE}"
     if before.rules != now.rules:
         yield f"holds a run with another version of the board file, or of its calibration; {ELSEWHERE}"
     if before.images != now.images:
