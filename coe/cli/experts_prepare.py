@@ -159,8 +159,8 @@ def _tell(id: str, outcome: Preparation, *, asked: bool) -> bool:
             complain(f"{id} in {variant}: {reason}")
     for variant in outcome.made:
         made_of = outcome.manifest.variants[variant].calibration
-        if made_of is not None and made_of.float_layers:
-            err.print(f"{id} in {variant}: {made_of.float_layers} of {made_of.layers} layers stay float")
+        if made_of is not None and made_of.in_float:
+            err.print(f"{id} in {variant}: {len(made_of.in_float)} of {made_of.layers} layers stay float")
     return bool(outcome.failed.keys() - set(bonus))
 
 

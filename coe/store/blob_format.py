@@ -42,7 +42,6 @@ _BEFORE_METADATA = b'{"__metadata__":'
 VERSION_KEY, HEADER_KEY = "coe.blob", "coe.header"
 LENGTH = struct.Struct("<Q")
 _MAX_HEADER_BYTES = 16 << 20
-_VERSION_1 = b"CoE-blob"
 _AGAIN = "prepare the expert again (coe-experts prepare)"
 ITEM_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 
@@ -140,7 +139,7 @@ class Header(_HeaderPart):
 
     `identity` comes from the weights that the blob was made from; None if they do not state it. `body` is the digest of
     the blob that holds the other tensors of the expert, "" if there are none. A body itself has 0 `labels` and no
-    identity, because several experts share it. `differences` stands in the blobs of before, and is empty.
+    identity, because several experts share it.
     """
 
     kind: str
@@ -154,7 +153,6 @@ class Header(_HeaderPart):
     """The xxh3-64 of each chunk of the data, in hexadecimal."""
     identity: Identity | None = None
     body: str = ""
-    differences: tuple[()] = ()
 
     @property
     def content(self) -> Content:
@@ -187,8 +185,6 @@ def digest(*pieces: bytes | bytearray | memoryview) -> str:
 
 def data_start(prefix: bytes, name: str) -> int:
     """Return how many bytes come before the data, from the first `PAGE` bytes of a blob; raises StoreError."""
-    if prefix.startswith(_VERSION_1):
-        raise StoreError(f"{name} is a blob of version 1, not {VERSION}; {_AGAIN}")
     start = LENGTH.size + LENGTH.unpack_from(prefix)[0] if len(prefix) >= PAGE else 0
     if start % PAGE or not PAGE <= start <= _MAX_HEADER_BYTES:
         raise StoreError(f"{name} is not a blob, or is truncated; {_AGAIN}")

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coe.core import Expert, GoodLimits
 from coe.errors import StoreError, first_line
@@ -40,7 +40,7 @@ class Agreement(StrictModel):
     `labels_equal` is the share of images on which both say the same label, and no doubt is lost. `boxes_matched` is the
     share of all boxes that match a box of the same label on the other side at an IoU of 0.9 (None if there are no boxes
     at all). `largest_score_difference` is over findings and matching boxes. `again` is the share of images whose
-    finding would be run again in fp32 (0 in older manifests).
+    finding would be run again in fp32.
     """
 
     images: Count
@@ -76,7 +76,7 @@ class Calibration(StrictModel):
 
     `digest` is an xxh3-128 of the pictures as the expert gets them, `source` says in words where they are from, and
     `learned` is how many of them the expert learned from (None: nobody knows what it learned from). `in_float` names
-    the layers that stay float, in the model's order (older manifests only count them).
+    the layers that stay float, in the model's order.
     """
 
     pictures: Count
@@ -84,7 +84,6 @@ class Calibration(StrictModel):
     source: str = ""
     learned: Bytes | None = None
     layers: Count
-    float_layers: Bytes = 0
     in_float: tuple[str, ...] = ()
 
 
@@ -117,28 +116,25 @@ def frames_of(checksums: Iterable[str]) -> str:
 class Manifest(BaseModel):
     """What the store knows of one expert. `bytes` and `checksum` (xxh3-128, hexadecimal) are those of `file`.
 
-    `original` is the expert whose files this expert shares, or "". Format 1 has no `original`, and its weights do not
-    state whose they are. With a `body`, `file` holds the expert's own tensors alone. `reference` is the checksum of the
-    reference in whose frame the expert learned, or "", or those of several (`frames`); `looks` is in
-    how many ways good parts look to an expert without one. `learned` tells which pictures
-    it learned from (None: nobody knows). `preprocessing` and `outputs` are None in older manifests, and where the kind
-    decides. `unproven` says why its held-out figures do not prove that it is better than one answer for all; "" if they
-    do, None if nobody has measured it. `exam` is what it was shown that must not pass, None if it took none.
-    `limits` are those of an expert that compares, by the id of the reference.
-    `licence` is that of a backbone's weights, "" if nobody has said it. `no_int8` says why `file` can never have
-    `int8`, "" if it may. `version` counts up with each replacement, from 1; `restored` is the version whose files
-    these were, else 0.
+    `original` is the expert whose files this expert shares, or "". With a `body`, `file` holds the expert's own tensors
+    alone. `reference` is the checksum of the reference in whose frame the expert learned, or "", or those of several
+    (`frames`); `looks` is in how many ways good parts look to an expert without one. `learned` tells which pictures it
+    learned from (None: nobody knows). `preprocessing` and `outputs` are None where the kind decides. `unproven` says
+    why its held-out figures do not prove that it is better than one answer for all; "" if they do, None if nobody has
+    measured it. `exam` is what it was shown that must not pass, None if it took none. `limits` are those of an expert
+    that compares, by the id of the reference. `licence` is that of a backbone's weights, "" if nobody has said it.
+    `no_int8` says why `file` can never have `int8`, "" if it may. `version` counts up with each replacement, from 1;
+    `restored` is the version whose files these were, else 0.
     """
 
     # A metric that is not a number is written as NaN, not as a null that could not be read back.
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
-    format: Literal[1, 2] = 2
+    format: Literal[2] = 2
     id: str
     kind: str
     labels: tuple[str, ...]
     input_size: int
-    variant: Literal["fp32"] = "fp32"
     file: str
     bytes: int
     checksum: str
@@ -160,20 +156,6 @@ class Manifest(BaseModel):
     version: Annotated[int, Field(ge=1)] = 1
     restored: Annotated[int, Field(ge=0)] = 0
     licence: str = ""
-
-    @field_validator("variants", mode="before")
-    @classmethod
-    def _of_today(cls, variants: Any) -> Any:
-        """Leave out variants that no line runs any more (bf16, delta): the expert runs without them."""
-        if not isinstance(variants, dict):
-            return variants
-        known = {name: blob for name, blob in variants.items() if name not in ("bf16", "delta")}
-        return {
-            name: {key: value for key, value in blob.items() if (key, value) != ("parent", "")}
-            if isinstance(blob, dict)
-            else blob
-            for name, blob in known.items()
-        }
 
     @property
     def frames(self) -> tuple[str, ...]:
@@ -245,8 +227,8 @@ class Manifest(BaseModel):
     def prove(self, identity: Identity | None, name: str) -> None:
         """Compare with the identity that weights carry; raises StoreError if they were made for another expert.
 
-        `identity` is None for weights in another file format, or from a store of format 1. An expert that shares the
-        files of another expert may have other labels, but the same number of them.
+        `identity` is None for weights that state none, as those in another file format. An expert that shares the files
+        of another expert may have other labels, but the same number of them.
         """
         if identity is None:
             return

@@ -230,7 +230,7 @@ class Store(StoreReader):
 
     def sweep(self, manifest: Manifest) -> None:
         """Remove files that an expert's manifest does not name, and half-written files; only within `changing`."""
-        for pattern in (f"{_PLACES[0]}*", f"*{weights_file.BLOB_SUFFIX}", f"*{weights_file.VERSION_1_SUFFIX}"):
+        for pattern in (f"{_PLACES[0]}*", f"*{weights_file.BLOB_SUFFIX}"):
             sweep_files(self.folder(manifest.id), pattern, manifest.files)
 
     @contextmanager

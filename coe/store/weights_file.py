@@ -17,8 +17,6 @@ from coe.store.safetensors_header import SafetensorsHeader
 
 SUFFIX = ".safetensors"
 BLOB_SUFFIX = ".blob.safetensors"
-VERSION_1_SUFFIX = ".blob"
-"""The suffix of blobs in format 1, which is no longer read."""
 _MOST_HEADERS = 4096
 
 

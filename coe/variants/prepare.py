@@ -79,12 +79,10 @@ class Preparer:
         if self._force:
             self._note(manifest, ())
             return True
-        # Blobs in the old format, which is no longer read, do not count.
         have = [
             variant
             for variant, blob in manifest.variants.items()
-            if blob.file.endswith(weights_file.BLOB_SUFFIX)
-            and (blob.body is None or (self.store.bodies / blob.body.file).is_file())
+            if blob.body is None or (self.store.bodies / blob.body.file).is_file()
         ]
         self._note(manifest, have)
         return not set(have).issuperset(self._wanted)

@@ -110,7 +110,7 @@ def test_a_file_in_int8_says_what_it_says_in_floats(form, tmp_path, pictures):
     outcome = prepared(store, pictures)
     assert (outcome.made, outcome.failed) == (("int8",), {})
     made_of = outcome.manifest.variants["int8"].calibration
-    assert (made_of.layers, made_of.float_layers <= 1) == (3, True)
+    assert (made_of.layers, len(made_of.in_float) <= 1) == (3, True)
     store.check(EXPERT.weights)
     exact, small = answers(store, pictures, "fp32"), answers(store, pictures, "int8")
     assert np.ptp(exact[:, 1]) > 0.5

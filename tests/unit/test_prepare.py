@@ -128,25 +128,6 @@ def test_what_is_prepared_is_not_prepared_again_unless_it_is_damaged_or_forced(s
     assert store.check("line/joint")
 
 
-def test_a_blob_of_the_format_before_is_prepared_again(store):
-    weights, preparer = CLASSIFIER.weights, Preparer(store, ("fp32",))
-    known = preparer.prepare(weights).manifest.variants["fp32"]
-    assert not preparer.lacks(weights)
-    before = (store.folder(weights) / known.file).rename(store.folder(weights) / "fp32-1.blob")
-    before.write_bytes(b"CoE-blob" + before.read_bytes()[8:])
-    with store.changing(weights) as manifest:
-        store.rewrite(
-            manifest.model_copy(update={"variants": {"fp32": known.model_copy(update={"file": before.name})}})
-        )
-    again = Preparer(store, ("fp32",))
-    with pytest.raises(StoreError, match="version 1, not 2"):
-        store.check(weights)
-    assert again.lacks(weights)
-    assert again.prepare(weights).manifest.variants["fp32"].file == known.file
-    store.check(weights)
-    assert not before.exists()
-
-
 def test_experts_of_the_same_weights_share_their_blobs(store):
     store.link("line/twin", "line/joint", labels=("a", "b", "c"))
     preparer = Preparer(store, ["fp16"])

@@ -117,7 +117,7 @@ DAMAGE = {
     "chunk 1": ("fp32", _in_chunk(1), r"^t/x/fp32-.* chunk 1 of 2"),
     "chunk 2": ("fp32", _in_chunk(2), r"^t/x/fp32-.* chunk 2 of 2"),
     "version 7": ("fp32", lambda data: data.replace(b'"coe.blob":"2"', b'"coe.blob":"7"'), "version 7"),
-    "version 1": ("fp32", lambda data: b"CoE-blob" + data[8:], "version 1"),
+    "another start": ("fp32", lambda data: b"CoE-blob" + data[8:], "is not a blob, or is truncated; prepare"),
     "other weights": ("fp32", _of_other_weights, "manifest"),
 }
 for keep in (0, 7, 4096, -1):

@@ -131,7 +131,7 @@ def test_a_manifest_that_names_a_file_or_a_blob_outside_its_folder_is_refused(st
                 use("demo/a")
 
 
-CHANGES = [{"format": 3}, {"format": None}, {"variant": "q1"}, {"bytes": "many"}, {"labels": None}, {"surprise": 1}]
+CHANGES = [{"format": 3}, {"format": None}, {"bytes": "many"}, {"labels": None}, {"surprise": 1}]
 RAW = [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"id": "demo/a"}']
 
 

@@ -1,6 +1,5 @@
 """Blobs in the store: there whole or not at all, damage is told, and two who prepare do it one after the other."""
 
-import json
 import os
 import threading
 from pathlib import Path
@@ -136,22 +135,6 @@ def test_damage_is_told_in_any_chunk_and_what_is_missing_by_its_name(store):
         pass
 
 
-def test_variants_that_no_line_runs_are_passed_over_and_go_when_the_expert_is_prepared(store):
-    prepare(store)
-    path = store.folder("demo/a") / MANIFEST
-    row = json.loads(path.read_text(encoding="utf-8"))
-    known = row["variants"]["fp32"]
-    row["variants"]["bf16"] = {**known, "file": "bf16-0.blob.safetensors"}
-    row["variants"]["delta"] = {**known, "file": "delta-0.blob.safetensors", "parent": "demo/p"}
-    known["parent"] = ""
-    path.write_text(json.dumps(row), encoding="utf-8")
-    for variant in ("bf16", "delta"):
-        (store.folder("demo/a") / f"{variant}-0.blob.safetensors").write_bytes(b"of a former version")
-    assert set(store.check("demo/a").variants) == {"fp32"}
-    prepare(store, "q8")
-    assert files(store) == ["fp32", MANIFEST, "q8", "weights.safetensors"]
-
-
 class Killed(BaseException):
     pass
 
@@ -193,8 +176,7 @@ def test_a_stop_in_the_middle_of_writing_leaves_nothing(store):
 
 def test_what_a_kill_left_half_written_is_swept_away_and_a_full_disk_leaves_what_was_there(store):
     (store.folder("demo/a") / ".q8-0.blob.safetensors.tmp").write_bytes(b"half")
-    for name in ("q8-0.blob", "q8-0.blob.safetensors"):
-        (store.folder("demo/a") / name).write_bytes(b"half")
+    (store.folder("demo/a") / "q8-0.blob.safetensors").write_bytes(b"half")
     prepare(store)
     assert files(store) == ["fp32", MANIFEST, "weights.safetensors"]
     before = prepare(store)

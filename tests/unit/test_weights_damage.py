@@ -7,19 +7,17 @@ import json
 import struct
 
 import pytest
-import safetensors.torch
 import torch
 import xxhash
 from small_experts import KINDS, LABELS, SIZE, agree, edit, filled, prepare, put, put_filed, state
 
 from coe.bring.verification import verify
-from coe.cli import experts_command
 from coe.core import Expert
 from coe.errors import StoreError
 from coe.runtime.cpu import CpuDevice
 from coe.store import blob_format, blob_writing, kinds, runnable_kinds, safetensors_header
 from coe.store.blob_format import Identity
-from coe.store.store_reader import MANIFEST, Snapshot
+from coe.store.store_reader import Snapshot
 
 
 @pytest.fixture(autouse=True)
@@ -112,24 +110,6 @@ def test_experts_that_share_files_on_purpose_are_sound(store):
     assert store.manifest("t/twin").original == ""
     with pytest.raises(StoreError, match="its own files"):
         store.link("t/a", "t/a", labels=LABELS)
-
-
-def test_a_store_of_an_earlier_version_works_and_verify_says_what_it_lacks(store, call):
-    safetensors.torch.save_file(state(), store.path("t/a"))
-    edit(store, "t/a", format=1)
-    path = store.folder("t/a") / MANIFEST
-    said = json.loads(path.read_text())
-    del said["original"]
-    path.write_text(json.dumps(said))
-    agree(store, "t/a")
-    load(store)
-    found = call("verify", "--store", store.root, command=experts_command)
-    assert (found.status, "3 sound, 0 damaged" in found.out) == (0, True)
-    assert "t/a (its weights do not state their expert" in found.out.replace("\n", " ")
-    prepare(store, "t/a")
-    store.link("t/d", "t/a", labels=("x", "y"))
-    for name in ("t/a", "t/d"):
-        store.check(name)
 
 
 def test_a_file_that_its_kind_opens_is_opened_from_the_bytes_that_were_proved(store, tmp_path, monkeypatch):
