@@ -18,7 +18,6 @@ from coe.errors import ConfigError
 from coe.helpers import system, versions
 from coe.helpers.strict_model import Bytes, Count, Seconds, Share, Speed, StrictModel
 from coe.runtime.cost_fit import LatencyLine
-from coe.store.manifest import Agreement
 
 VERSION: Literal[1] = 1
 LIBRARIES = ("torch", "torchvision", "onnxruntime", "numpy")
@@ -79,15 +78,13 @@ class BatchTime(StrictModel):
     bytes: Bytes
 
 
-Precision = Literal["fp32", "int8", "q8", "bf16"]
-"""Rows of the last two are in profiles of before; no line asks for them."""
+Precision = Literal["fp32", "int8"]
 
 
 class KindProfile(StrictModel):
     """The cost of a kind's experts, measured on one expert at one input size, with `threads` threads per executor.
 
-    `load_cold` says that `load_s` is from the disk itself; else the system kept the file in memory. Rows of earlier
-    versions with an `agreement` are of ways in which no line runs experts.
+    `load_cold` says that `load_s` is from the disk itself; else the system kept the file in memory.
     """
 
     kind: str
@@ -107,7 +104,6 @@ class KindProfile(StrictModel):
     copy_s: Seconds = 0.0
     decode_s: Seconds = 0.0
     preprocess_s: Seconds = 0.0
-    agreement: Agreement | None = None
 
 
 class UsageRow(StrictModel):
@@ -192,11 +188,9 @@ class Profile(StrictModel):
     boards: dict[str, BoardProfile] = Field(default_factory=dict)
 
     def kind(self, name: str, device: str, threads: int, precision: str = "fp32") -> KindProfile | None:
-        """Return the profile of a kind run as the engine does, at its largest input; None if there is none."""
-        wanted = (name, device, threads, precision, "onnxruntime" if precision == "int8" else "torch", None)
-        fitting = [
-            k for k in self.kinds if (k.kind, k.device, k.threads, k.precision, k.backend, k.agreement) == wanted
-        ]
+        """Return the profile of a kind at its largest input; None if there is none."""
+        wanted = (name, device, threads, precision)
+        fitting = [k for k in self.kinds if (k.kind, k.device, k.threads, k.precision) == wanted]
         return max(fitting, key=lambda k: k.input_size, default=None)
 
 

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     import onnx
 
 
-Prepared = ExpertInput
-"""The former name of `ExpertInput`, which kinds of users have."""
 __all__ = [  # who writes a kind imports from here alone
     "BACKBONE",
     "Comparing",
@@ -54,7 +52,6 @@ __all__ = [  # who writes a kind imports from here alone
     "Layer",
     "ModuleKind",
     "PackagedWeights",
-    "Prepared",
     "Progress",
     "Reference",
     "Session",

@@ -27,8 +27,6 @@ from coe.store.weights_file import holds
 quiet_torch()  # before torchvision's operators import torch's compiler
 
 GROUP = plugins.KINDS
-_GONE = {"good": "'patch', for a component with `reference:`", "patch-resnet18": "'patch'", "probe-patch": "'probe'"}
-"""Kinds of before that stores and board files may still name, and which kind to train instead."""
 BACKBONE = "backbone."
 """How the names of an expert's frozen layers begin, if its kind has a backbone."""
 Image = NDArray[np.uint8]
@@ -180,22 +178,12 @@ class SessionKind(RunnableKind):
         return session
 
 
-def names() -> list[str]:
-    """Return the names of the kinds that are installed."""
-    return plugins.names(GROUP)
-
-
 def resolve(name: str, allowed: Iterable[str] = ()) -> RunnableKind:
     """Return the kind of that name: an installed entry point, or a dotted path `package.module:attribute`.
 
     A dotted path that is no installed entry point is imported only from the packages `allowed`. Raises ConfigError if
     there is no such kind, if it is not allowed, if it cannot be imported or made, or if it is no `Kind` that can run.
     """
-    if name in _GONE and name not in names():
-        raise ConfigError(
-            f"kind '{name}' no longer exists; train its experts again with kind {_GONE[name]} (`coe-experts train`), "
-            "and name that kind in the board file"
-        )
     kind = plugins.load(name, allowed, group=GROUP, noun="kind")
     if isinstance(kind, type) and issubclass(kind, RunnableKind):
         if lacking := sorted(getattr(kind, "__abstractmethods__", ())):

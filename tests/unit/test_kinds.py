@@ -132,12 +132,6 @@ def test_a_path_that_is_none_is_refused_by_how_it_is_written(name):
     assert set(sys.modules) == known
 
 
-@pytest.mark.parametrize(("gone", "instead"), [("good", "patch"), ("patch-resnet18", "patch")])
-def test_a_kind_of_before_names_the_kind_to_train_instead(gone, instead):
-    with pytest.raises(ConfigError, match=f"'{gone}' .* '{instead}'.*coe-experts train"):
-        kinds.resolve(gone)
-
-
 @pytest.mark.parametrize("name", ["this:s", "os:_exit", "builtins:exec", "coe.testing:rules_from", f"{MARK}:Good"])
 @pytest.mark.parametrize("allowed", [(), ("refused",), ("refused_kinds.inner",), (PACKAGE,)], ids=str)
 def test_what_is_not_allowed_is_not_imported(name, allowed, foreign, capsys):

@@ -33,7 +33,6 @@ from coe.inspector.settings import (
 from coe.profiler import profile_file
 from coe.scheduler.costs import Cost, CostTable
 from coe.scheduler.plan import CacheSpec, ExecutorSpec, PoolSpec
-from coe.store.manifest import Agreement
 from coe.testing import Experiment, rules_from
 
 GIB = 1 << 30
@@ -190,17 +189,12 @@ def test_a_profile_that_cannot_be_used_is_said_to_be_so(board, tmp_path, monkeyp
     assert said[0].startswith("warning: ")
 
 
-def test_a_profile_is_read_back_and_what_earlier_versions_measured_otherwise_is_no_cost(board, tmp_path):
+def test_a_profile_is_read_back(board, tmp_path):
     path = tmp_path / "new" / "profile.json"
     known = made_for(board)
     profile_file.save(known, path)
     assert profile.load(path) == known
     assert os.listdir(path.parent) == ["profile.json"]
-    row = made_for(board).kinds[0].model_copy(update={"precision": "bf16"})
-    agreement = Agreement(images=2, labels_equal=1.0, largest_score_difference=0.0)
-    earlier = made_for(board, kinds=(row.model_copy(update={"agreement": agreement}),))
-    assert earlier.kind("k", "cpu", 1, "bf16") is None
-    assert made_for(board, kinds=(*earlier.kinds, row)).kind("k", "cpu", 1, "bf16") == row
 
 
 def test_where_nothing_may_be_written_is_found_out_before(tmp_path, monkeypatch):
