@@ -93,17 +93,11 @@ class References(ReferenceReader):
 
     def earlier(self, id: str, version: int) -> ReferenceManifest:
         """Read the manifest of an earlier version; raises StoreError if that is not kept, or damaged."""
-        history = self.history(id)
-        try:
-            return manifests.read_record(
-                history.place(version) / REFERENCE_MANIFEST,
-                ReferenceManifest,
-                MOST_MANIFEST_BYTES,
-                "choose another version",
-            )
-        except FileNotFoundError:
-            kept = ", ".join(map(str, history.versions())) or "none"
-            raise StoreError(f"reference '{id}' has no stored version {version} (stored: {kept})") from None
+
+        def read(path: Path) -> ReferenceManifest:
+            return manifests.read_record(path, ReferenceManifest, MOST_MANIFEST_BYTES, "choose another version")
+
+        return self.history(id).read(version, f"reference '{id}'", read)
 
     def restore(self, id: str, version: int) -> ReferenceManifest:
         """Put an earlier version of a reference into its place again, as a new version; the present one is kept.

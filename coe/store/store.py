@@ -109,7 +109,7 @@ class Store(StoreReader):
             return self._replace(manifest)
 
     def link(self, weights: str, original: str, *, labels: Sequence[str]) -> Manifest:
-        """Put an expert into the store that shares all files of another expert by hard links; no bytes are copied.
+        """Put an expert into the store that shares all files of another expert, by hard links where that is possible.
 
         Each expert is loaded and counted by itself: so a few files can stand for a board of hundreds of experts.
         """
@@ -129,9 +129,9 @@ class Store(StoreReader):
                     }
                 )
                 with reading(original, source / shared.file):
-                    tensor_files.link(source / shared.file, folder / file)
+                    take(source / shared.file, folder / file)
                     for other in shared.files[1:]:
-                        tensor_files.link(source / other, folder / other)
+                        take(source / other, folder / other)
                 with self.sharing_bodies(shared):
                     return self._replace(manifest.model_copy(update={"restored": 0}))
 
@@ -301,15 +301,7 @@ class Store(StoreReader):
 
     def earlier(self, weights: str, version: int) -> Manifest:
         """Read the manifest of an earlier version; raises StoreError if that is not kept, or damaged."""
-        history = self.history(weights)
-        try:
-            return manifests.read(history.place(version) / MANIFEST, weights)
-        except FileNotFoundError:
-            kept = ", ".join(map(str, history.versions())) or "none"
-            raise StoreError(
-                f"'{weights}' has no stored version {version} (stored: {kept}); `coe-experts history {weights}` "
-                "shows them"
-            ) from None
+        return self.history(weights).read(version, f"'{weights}'", lambda path: manifests.read(path, weights))
 
     def check(self, weights: str) -> Manifest:
         """Compare an expert's files with its manifest (size, checksum, identity).

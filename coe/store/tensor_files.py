@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING
 import xxhash
 
 from coe.errors import StoreError
-from coe.helpers import regular, system
-from coe.helpers.files import TEMPORARY, replacing
+from coe.helpers import regular
+from coe.helpers.files import replacing
 from coe.store import safetensors_header
 from coe.store.blob_format import Identity
 from coe.store.manifest import StoredFile
@@ -61,16 +60,6 @@ def copy(path: Path, source: Path) -> Path:
     with source.open("rb") as reader, replacing(path) as file:
         shutil.copyfileobj(reader, file, _CHUNK_BYTES)
     return path
-
-
-def link(source: Path, target: Path) -> None:
-    """Give a file a second name, replacing any file of that name; raises OSError."""
-    temporary = target.with_name(f".{target.name}{TEMPORARY}")
-    temporary.unlink(missing_ok=True)
-    os.link(source, temporary)
-    system.replace(temporary, target)
-    # If both names are links to the same file, the rename does nothing and leaves both.
-    temporary.unlink(missing_ok=True)
 
 
 def load_tensors(path: Path) -> dict[str, torch.Tensor]:

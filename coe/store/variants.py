@@ -6,7 +6,6 @@ content, so the content of a file that a manifest names never changes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 
 from coe.errors import StoreError
@@ -15,6 +14,7 @@ from coe.store.blob_format import Variant
 from coe.store.blob_layout import BlobBytes
 from coe.store.manifest import Agreement, Calibration, Manifest, PreparedVariant
 from coe.store.store import Store
+from coe.store.version_history import take
 
 
 def put(
@@ -43,15 +43,14 @@ def put(
 
 
 def share(store: Store, manifest: Manifest, original: Manifest, variants: Iterable[Variant]) -> Manifest:
-    """Take over blobs prepared from the same weights, by hard links; return the new manifest.
+    """Take over blobs prepared from the same weights, by hard links where that is possible; return the new manifest.
 
     Raises OSError, StoreError if a body of the original is missing.
     """
     store.sweep(manifest)
     folder, taken = store.folder(manifest.id), {variant: original.variants[variant] for variant in variants}
     for prepared in taken.values():
-        if not (folder / prepared.file).exists():
-            os.link(store.folder(original.id) / prepared.file, folder / prepared.file)
+        take(store.folder(original.id) / prepared.file, folder / prepared.file)
     with store.sharing_bodies(original):
         return _name(store, manifest, taken)
 

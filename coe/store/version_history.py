@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from coe import config
+from coe.errors import StoreError
 from coe.helpers import system
 from coe.helpers.files import TEMPORARY
 
 FOLDER = ".history"
+M = TypeVar("M")
 _LITTLE_FREE = 0.1
 """Under this share of a disk that is free, one earlier version is kept."""
 
@@ -39,6 +42,14 @@ class VersionHistory:
     def place(self, version: int) -> Path:
         """Return the folder of a version, which need not be there."""
         return self._home / str(version)
+
+    def read(self, version: int, name: str, read: Callable[[Path], M]) -> M:
+        """Read the manifest of a version of `name`; raises StoreError if none is kept, and what `read` raises."""
+        try:
+            return read(self.place(version) / self._manifest)
+        except FileNotFoundError:
+            kept = ", ".join(map(str, self.versions())) or "none"
+            raise StoreError(f"{name} has no stored version {version} (stored: {kept})") from None
 
     def keep(self, version: int, files: Collection[str], most: int | None = None) -> None:
         """Keep what lies in the folder now, its manifest and these files, as a version; raises OSError.

@@ -114,6 +114,8 @@ def test_a_file_system_without_links_keeps_copies(store, monkeypatch):
         put(store, value)
     store.restore(ID, 1)
     assert value_of(store) == 1
+    store.link("b/twin", ID, labels=("ok", "bad"))
+    assert store.check("b/twin").original == ID
 
 
 def test_bodies_of_earlier_versions_stay(store):
