@@ -15,16 +15,15 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch.nn import functional
 
-from coe.core import Expert
+from coe.core import Expert, Shown
 from coe.errors import ConfigError
 from coe.helpers.preprocessing import NORMALIZATIONS, Preprocessing
 from coe.helpers.surroundings import quiet_timm
 from coe.store.kinds import BACKBONE, Image, ModuleKind, TrainingPlan
 from coe.store.skeletons import bare_skeleton
+from coe.store.tensor_files import load_tensors
 from experts import series
 from experts.normalising import PADDING, normalised
 from experts.one_thread import hasten
@@ -139,6 +138,11 @@ class BackboneKind(ModuleKind):
         )
         return found
 
+    def must_not_pass(self, image: Image) -> Iterable[tuple[Shown, Image]]:
+        from experts import exam  # it imports the trainers
+
+        return exam.made_of_whole(image)
+
     def parts_of(
         self, expert: Expert, plan: TrainingPlan, images: Iterable[Image], labels: Sequence[str]
     ) -> Sequence[int]:
@@ -198,19 +202,14 @@ def load_backbone(module: torch.nn.Module, kind: BackboneKind, expert: Expert, i
 
     What learns sees by the session by which a line sees, if there is one.
 
-    Raises ConfigError if there is no file, if it cannot be read, or if it is of another network.
+    Raises ConfigError if there is no file, or if it is of another network; StoreError if it cannot be read.
     """
     if init is None:
         raise ConfigError(
             f"expert '{expert.id}': kind '{kind.name}' uses the layers of a pretrained {kind.backbone}, but has "
             "none; name one with --init, or add it to the store with `coe-experts backbone add`"
         )
-    try:
-        tensors = load_file(init)
-    except (OSError, SafetensorError) as error:
-        raise ConfigError(
-            f"'{init}' cannot be read as safetensors ({error}); give the weights of a backbone"
-        ) from error
+    tensors = load_tensors(init)
     wanted = module.backbone.state_dict()  # type: ignore[union-attr, operator]
     theirs = {name.removeprefix(BACKBONE): tensor for name, tensor in tensors.items()}
     for name, tensor in wanted.items():

@@ -33,12 +33,14 @@ def _way_out(given: torch.Tensor, wanted: torch.Tensor, labels: int) -> str:
     return _ANOTHER_WAY
 
 
-def fitted(state: dict[str, torch.Tensor], kind: ModuleKind, expert: Expert) -> dict[str, torch.Tensor]:
+def fitted(kind: ModuleKind, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
     """Return exactly the tensors of the kind's skeleton, taken from `state`; missing batch counters become 0.
 
+    Names may begin with the `module.` of a parallel training.
     Raises StoreError that names the first tensor that is missing, surplus, or of another shape or type, and how many
     are missing or surplus.
     """
+    state = {name.removeprefix("module."): tensor for name, tensor in state.items()}
     wanted = bare_skeleton(kind, expert, optional=optional_of(state)).state_dict()
     wrong = [f"has no tensor '{name}'" for name in state if name not in wanted]
     wrong += [

@@ -114,8 +114,7 @@ class PairKind(ModuleKind, Comparing):
             findings.append(replace(finding, doubt=doubt) if doubt else finding)
         return findings
 
-    def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
-        return fitted(state, self, expert)
+    convert = fitted
 
 
 def compared(image: Image, reference: Reference) -> Compared:

@@ -5,7 +5,7 @@ PatchCore (Roth et al., 2022) on the stages of a frozen backbone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from coe.comparing.motion import Numbers
-from coe.core import Expert, Finding, Likeness, Shown
+from coe.core import Expert, Finding, Likeness
 from coe.errors import ConfigError, StoreError
 from coe.store import outputs as network_outputs
 from coe.store.kinds import Comparing, ExpertInput, Foreign, Image, Progress, Reference, Trained, TrainingPlan
@@ -125,11 +125,6 @@ class Patch(BackboneKind, Comparing):
                 "`coe-experts bundle` and `install`, or train it again with --board"
             )
         return replace(foreign, looks=max(1, len(centre) // 2))
-
-    def must_not_pass(self, image: Image) -> Iterable[tuple[Shown, Image]]:
-        from experts import exam  # it imports the trainers
-
-        return exam.made_of_whole(image)
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         """Learn from a folder of good parts; see `experts.patch_train`."""

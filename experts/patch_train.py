@@ -1,8 +1,8 @@
 """Learning the kind `patch` from a folder of good parts: a bank of patches, and the limit for a wanted false-call rate.
 
 Each part is judged by the rows of others (leave-one-out), so that the limit is not that of parts that were learned.
-The scale is that of kind `good`; see `experts.good_train`. The next good part exceeds the limit with the wanted chance
-(a prediction limit): `good`'s, of a confidence of 95 %, let most defects pass beside odd good parts.
+The next good part exceeds the limit with the wanted chance (a prediction limit): limits of a confidence of 95 % let
+most defects pass beside odd good parts.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ patches lie off those of good parts. Good is only what lies near a good part as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 
-from coe.core import Expert, Finding, Shown
+from coe.core import Expert, Finding
 from coe.errors import ConfigError
 from coe.store.kinds import ExpertInput, Image, Progress, Trained, TrainingPlan
 from experts.backbone import ARCHITECTURES, BackboneKind
@@ -62,11 +62,6 @@ class Probe(BackboneKind):
         Raises StoreError for outputs that are not finite numbers.
         """
         return near_good(outputs, prepared, expert)
-
-    def must_not_pass(self, image: Image) -> Iterable[tuple[Shown, Image]]:
-        from experts import exam  # it imports the trainers
-
-        return exam.made_of_whole(image)
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         """Learn from a labelled folder; see `experts.probe_train`."""

@@ -172,12 +172,7 @@ class ResNet(ModuleKind):
             return foreign
         return checkpoint.read_classifier(self, self.activation, path, foreign)
 
-    def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
-        """Map a torchvision state dict, with or without the `module.` of a parallel training, to our names.
-
-        Raises StoreError if tensors are missing or have another shape.
-        """
-        return fitted({name.removeprefix("module."): value for name, value in state.items()}, self, expert)
+    convert = fitted
 
     def must_not_pass(self, image: Image) -> Iterable[tuple[Shown, Image]]:
         from experts import exam  # it imports the trainers

@@ -7,24 +7,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from coe.errors import ConfigError
 from coe.runtime.processor import has_bf16, trainer_threads
 from coe.store.kinds import TrainingPlan
+from coe.store.tensor_files import load_tensors
 
 
 def load_matching(module: torch.nn.Module, path: Path) -> int:
     """Copy the tensors of a safetensors file whose name and shape fit into `module`; return how many fit.
 
     The module's other tensors, such as the head for another number of labels, keep their fresh values. Raises
-    ConfigError if the file cannot be read or nothing fits.
+    ConfigError if nothing fits, StoreError if the file cannot be read.
     """
-    try:
-        tensors = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise ConfigError(f"'{path}' cannot be read as safetensors ({error}); give the weights of an expert") from error
+    tensors = load_tensors(path)
     state = module.state_dict()
     fitting = {name: value for name, value in tensors.items() if name in state and state[name].shape == value.shape}
     if not fitting:

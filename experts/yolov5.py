@@ -75,12 +75,7 @@ class YoloV5(ModuleKind):
         size = longer_side(arguments.get("imgsz")) if isinstance(arguments, dict) and foreign.layers else None
         return replace(foreign, input_size=size, seen=dict(LETTERBOX))
 
-    def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
-        """Map the state dict of an ultralytics model of this size, with or without `module.`, to our names.
-
-        Raises StoreError if it is of another size, has other labels, or is a legacy export with anchors.
-        """
-        return fitted({name.removeprefix("module."): value for name, value in state.items()}, self, expert)
+    convert = fitted
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         from experts import yolov5_train

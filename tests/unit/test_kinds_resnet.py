@@ -119,12 +119,12 @@ def test_training_starts_from_weights_with_another_head_and_says_what_is_missing
     assert trained.state["fc.weight"].shape == (2, 512)
     root = folder(tmp_path / "e", {"bright": 3, "dark": 3})
     (damaged := root / "dark" / "x.png").write_bytes(b"no image")
-    for words, made in [
-        (r"x\.png", short(root)),
-        ("not a folder", short(tmp_path / "none")),
-        ("safetensors", short(root, init=tmp_path / "none.safetensors")),
+    for error, words, made in [
+        (ConfigError, r"x\.png", short(root)),
+        (ConfigError, "not a folder", short(tmp_path / "none")),
+        (StoreError, "safetensors", short(root, init=tmp_path / "none.safetensors")),
     ]:
-        with pytest.raises(ConfigError, match=words):
+        with pytest.raises(error, match=words):
             SMALL.train(CHIP, made, silent)
         damaged.unlink(missing_ok=True)
 
