@@ -2,8 +2,8 @@
 
 A spreadsheet runs a cell that begins with `=`, `+`, `-` or `@` (or their wide forms, a tab, a line break) as a formula:
 the name of a file could run commands on the machine of the person who opens the table. Such a cell gets an apostrophe
-in front (OWASP, "CSV Injection"). So does a cell with apostrophes before such a character, so that `restored` returns
-every name unchanged. `results.jsonl` has all names unchanged.
+in front (OWASP, "CSV Injection"). So does a cell with apostrophes before such a character, so that every name can be
+told from its cell. `results.jsonl` has all names unchanged.
 """
 
 from __future__ import annotations
@@ -48,11 +48,6 @@ def rows(results: Iterable[Result]) -> Iterator[str]:
 def guarded(text: str) -> str:
     """Return a text as a cell that no spreadsheet runs as a formula."""
     return f"'{text}" if _FORMULA.match(text) else text
-
-
-def restored(cell: str) -> str:
-    """Return the text of a cell that `guarded` made."""
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def row(cells: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from serve_rows import accepted, decide, decision, late, ng
 from serving import activated, hand_in, problem, say
 from tiny_line import TINY
 
-from coe.results.csv_table import restored
+from coe.results.csv_table import guarded
 from coe.serve import statistics
 from coe.serve.clock import now_us
 from coe.serve.database import board_rows, call_rows, recipe_versions, repairs, row_types, verifications
@@ -255,9 +255,9 @@ def test_calls_are_a_table_with_the_newest_answers(worked, monkeypatch):
     assert answer.headers["content-type"] == "text/csv; charset=utf-8"
     rows = table(answer)
     assert len(rows) == 2 * len(NAMES)
-    assert [restored(row["serial"]) for row in rows[::2]] == list(NAMES)
+    assert [row["serial"] for row in rows[::2]] == [guarded(name) for name in NAMES]
     assert not any(cell.startswith(("=", "+", "@")) for row in rows for cell in row.values())
-    assert (rows[0]["outcome"], rows[0]["by"], restored(rows[0]["said_label"])) == ("confirmed", "op", "=said")
+    assert (rows[0]["outcome"], rows[0]["by"], rows[0]["said_label"]) == ("confirmed", "op", "'=said")
     assert rows[0]["decided"].endswith("+09:00")
     assert worked.operator.get("/api/v1/reports/calls.csv").status_code == 403
     assert table(worked.engineer.get("/api/v1/reports/calls.csv?recipe=tiny")) == []
@@ -270,4 +270,4 @@ def test_figures_are_a_table_with_their_bounds(worked):
     assert rows["dpmo"]["value"] == ""
     assert float(rows["dpmo"]["lower"]) < float(rows["dpmo"]["upper"])
     calls = table(worked.engineer.get("/api/v1/reports/calls.csv"))
-    assert (restored(calls[4]["serial"]), calls[4]["version"]) == ('a"b,c', "1")
+    assert (calls[4]["serial"], calls[4]["version"]) == ('a"b,c', "1")

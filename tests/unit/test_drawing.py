@@ -18,7 +18,7 @@ from texts import texts
 from coe import Box, Failure, FailureKind, Finding, Request, Result, Verdict, draw
 from coe.core import Heat
 from coe.helpers.files import write_atomically
-from coe.results.csv_table import COLUMNS, guarded, restored, rows
+from coe.results.csv_table import COLUMNS, guarded, rows
 from coe.results.plots import head, sheet
 from coe.results.result_lines import from_line, to_line
 
@@ -96,6 +96,10 @@ def table(*results):
 
 def named(image, serial="", component="R", refdes=""):
     return Result(Request(0, component, image, serial, refdes), Verdict.OK, (), 0.25)
+
+
+def restored(cell):
+    return cell[1:] if cell.startswith("'") and guarded(cell[1:]) == cell else cell
 
 
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠"])
