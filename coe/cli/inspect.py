@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from coe.pictures.photographs import Skipped
     from coe.placement.board_layout import Layout
     from coe.placement.run_source import Source
-    from coe.results.summary import Summary
     from coe.runs.inspection import InspectionRun
     from coe.runs.watch import Watching
 

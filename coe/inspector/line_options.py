@@ -27,12 +27,7 @@ from coe.scheduler.strategies import strategy as named_strategy
 from coe.store.store_reader import StoreReader
 
 if TYPE_CHECKING:
-    from coe.inspector.asked_boards import Parts
-    from coe.inspector.experiment import Experiment
-    from coe.inspector.profile import Profile
     from coe.results.metrics import Watcher
-    from coe.scheduler.strategies import Strategy
-    from coe.store.store_reader import StoreReader
 
 
 OnFull = Literal["block", "raise"]

@@ -36,7 +36,7 @@ from coe.serve.systemd import ALIVE, notify
 
 if TYPE_CHECKING:
     from coe.serve.database.connecting import Database
-    from coe.serve.service_config import Listen, ServeConfig
+    from coe.serve.service_config import Listen
 
 
 _log = logging.getLogger(__name__)
