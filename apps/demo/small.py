@@ -72,9 +72,7 @@ class Small(ModuleKind):
         """Turn logits into the likeliest label and its probability."""
         return classified(outputs.float().softmax(dim=1), expert)
 
-    def convert(self, state: dict[str, torch.Tensor], expert: Expert) -> dict[str, torch.Tensor]:
-        """Check that a state dict fits this network; raises StoreError."""
-        return fitted(state, self, expert)
+    convert = fitted
 
     def train(self, expert: Expert, plan: TrainingPlan, progress: Progress) -> Trained:
         """Train on a labelled folder; the best epoch by held-out accuracy is returned."""
