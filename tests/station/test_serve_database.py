@@ -1,6 +1,5 @@
 """The contract of the service's database, the same for SQLite and PostgreSQL."""
 
-import shutil
 import threading
 from contextlib import closing
 from dataclasses import replace
@@ -24,7 +23,6 @@ from coe.serve.database import (
     fault_log,
     hourly,
     keys,
-    migration,
     recipe_versions,
     repairs,
     row_types,
@@ -73,28 +71,44 @@ def test_a_new_database_has_the_tables_of_the_schema(database):
     assert [step for step in steps if "comment" not in step[0]] == []
 
 
-SECOND = """
-from alembic import op
-
-revision, down_revision = "2", "1"
-
-
-def upgrade():
-    op.execute("UPDATE state_change SET changed_by = 'upgrade'")
-"""
-
-
-def test_a_database_of_an_older_schema_is_migrated(database, tmp_path, monkeypatch):
+def test_a_database_of_the_first_schema_is_taken_over(database):
     with database.writing() as connection:
-        states.change(connection, Subject.INTAKE, Intake.DRAINING, by="tester", now_us=NOON)
-    newer = shutil.copytree(migration.FOLDER, tmp_path / "migrations")
-    (newer / "versions" / "2_next.py").write_text(SECOND, encoding="utf-8")
-    monkeypatch.setattr(migration, "FOLDER", newer)
+        states.change(connection, Subject.INTAKE, Intake.DRAINING, by="supervisor", now_us=NOON)
+        fault_log.note(connection, NewFault(Process.WEB, FaultKind.SINK, "away", "plant"), NOON)
+        states.beat(connection, Process.WEB, pid=7, now_us=NOON, facts={})
+        states.beat(connection, Process.WORKER, pid=8, now_us=NOON, facts={})
+        for statement in (
+            "UPDATE fault SET process = 'bridge'",
+            "UPDATE heartbeat SET process = 'gate' WHERE process = 'web'",
+            "INSERT INTO heartbeat (process, pid, beat_us, facts) VALUES ('bridge', 1, 1, '{}')",
+            "UPDATE alembic_version SET version_num = '1'",
+            "DROP INDEX ix_board_hourly",
+            "CREATE INDEX ix_board_counted ON board (decided_us)",
+        ):
+            connection.exec_driver_sql(statement)
     with pytest.raises(ConfigError, match="coe-serve migrate"):
         expect_newest(database)
     assert migrate(database)
-    expect_newest(database)
-    assert the(database.read(states.current, Subject.INTAKE)).changed_by == "upgrade"
+    with database.reading() as connection:
+        assert [one.process for one in fault_log.open_faults(connection)] == [Process.WEB]
+        assert {one.process: one.pid for one in states.heartbeats(connection).values()} == dict.fromkeys(Process, 0)
+        assert the(states.current(connection, Subject.INTAKE)).changed_by == Process.WORKER
+        connection.exec_driver_sql("DROP INDEX ix_board_hourly")
+        connection.exec_driver_sql("CREATE INDEX ix_board_counted ON board (decided_us)")
+
+
+def test_a_database_of_the_second_schema_gets_its_index(database):
+    with database.writing() as connection:
+        for statement in (
+            "DROP INDEX ix_board_hourly",
+            "CREATE INDEX ix_board_counted ON board (decided_us)",
+            "UPDATE alembic_version SET version_num = '2'",
+        ):
+            connection.exec_driver_sql(statement)
+    assert migrate(database)
+    with database.reading() as connection:
+        connection.exec_driver_sql("DROP INDEX ix_board_hourly")
+        connection.exec_driver_sql("CREATE INDEX ix_board_counted ON board (decided_us)")
 
 
 def test_two_processes_may_make_the_tables_at_once(bare_database, monkeypatch):
