@@ -84,7 +84,8 @@ Precision = Literal["fp32", "int8"]
 class KindProfile(StrictModel):
     """The cost of a kind's experts, measured on one expert at one input size, with `threads` threads per executor.
 
-    `load_cold` says that `load_s` is from the disk itself; else the system kept the file in memory.
+    `load_cold` says that `load_s` is from the disk itself; else the system kept the file in memory. `agreement` is in
+    the profiles of earlier versions.
     """
 
     kind: str
@@ -104,6 +105,7 @@ class KindProfile(StrictModel):
     copy_s: Seconds = 0.0
     decode_s: Seconds = 0.0
     preprocess_s: Seconds = 0.0
+    agreement: None = None
 
 
 class UsageRow(StrictModel):

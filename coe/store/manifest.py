@@ -76,7 +76,7 @@ class Calibration(StrictModel):
 
     `digest` is an xxh3-128 of the pictures as the expert gets them, `source` says in words where they are from, and
     `learned` is how many of them the expert learned from (None: nobody knows what it learned from). `in_float` names
-    the layers that stay float, in the model's order.
+    the layers that stay float, in the model's order; `float_layers` is their number.
     """
 
     pictures: Count
@@ -84,6 +84,7 @@ class Calibration(StrictModel):
     source: str = ""
     learned: Bytes | None = None
     layers: Count
+    float_layers: Bytes = 0
     in_float: tuple[str, ...] = ()
 
 
@@ -135,6 +136,7 @@ class Manifest(BaseModel):
     kind: str
     labels: tuple[str, ...]
     input_size: int
+    variant: Literal["fp32"] = "fp32"
     file: str
     bytes: int
     checksum: str

@@ -112,6 +112,7 @@ class ModelTrial(ABC):
             source=self.source,
             learned=self.samples.learned,
             layers=len(quantiser.layers),
+            float_layers=len(in_float),
             in_float=tuple(layer for layer in quantiser.layers if layer in in_float),
         )
         return MeasuredBlob(blob, actual, escalate_below(self.expected, actual), calibration)
