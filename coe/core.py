@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from coe.errors import ImageError
 from coe.helpers.allowed_text import Reading
 from coe.helpers.arithmetic import finite
 from coe.helpers.preprocessing import Outputs, Preprocessing
@@ -400,6 +401,13 @@ class FailureKind(StrEnum):
     """The line cannot go on, or did not accept the image."""
     SKIPPED = "skipped"
     """The image belongs to a unit of a panel that is marked as bad, or was named as bad."""
+
+    @classmethod
+    def of(cls, error: BaseException, otherwise: FailureKind) -> FailureKind:
+        """Return what kind an ImageError says, which a user's kind may have raised; `otherwise` for other errors."""
+        if not isinstance(error, ImageError):
+            return otherwise
+        return next((kind for kind in cls if kind.value == error.failure), cls.IMAGE)
 
     @property
     def is_of_picture(self) -> bool:

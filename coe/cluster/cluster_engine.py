@@ -24,7 +24,7 @@ from coe.cluster.links import Boxes, BoxGone, Link, NotCarried, Say, check_same
 from coe.cluster.messages import CarriedImage
 from coe.config import counted
 from coe.core import Failure, FailureKind, Request
-from coe.errors import ConfigError, ImageError, sentence_of
+from coe.errors import ConfigError, sentence_of
 from coe.helpers.timely import in_time
 from coe.pictures.image_source import ImageSource, ReferenceSource
 from coe.pictures.picture_file import PictureFile
@@ -98,8 +98,7 @@ class ClusterEngine(LineEngine[HeadInput, Job]):
         except NotCarried as error:
             return Failure(FailureKind.LINE, sentence_of(error))
         except Exception as error:
-            kind = FailureKind(error.failure) if isinstance(error, ImageError) else FailureKind.IMAGE
-            return Failure(kind, sentence_of(error, during="decoding"))
+            return Failure(FailureKind.of(error, FailureKind.IMAGE), sentence_of(error, during="decoding"))
 
     def metrics(self) -> Metrics:
         """Return the counts so far; of a lost box those of its last report."""
@@ -178,7 +177,7 @@ class ClusterEngine(LineEngine[HeadInput, Job]):
             flushed_s = time.monotonic()
             if not self._has_initial and self._driver.is_settled:
                 self._has_initial = True
-                self._settled.set()
+                self._settle()
 
     def _came(self, until_s: float) -> Iterator[HeadInput | Crash | None]:
         """Wait for the next event; yield it, and those that come until `until_s` on the monotonic clock."""
@@ -202,7 +201,7 @@ class ClusterEngine(LineEngine[HeadInput, Job]):
             self._boxes.close()
         finally:
             self._replies.put(None)
-            self._settled.set()
+            self._settle()
 
 
 _SUMMED = (

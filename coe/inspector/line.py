@@ -33,7 +33,7 @@ from coe.pictures.array_images import Order
 from coe.pictures.image_source import ImageLike as Image
 from coe.pictures.image_source import ImageSource, Picture, ReferenceSource
 from coe.results.metrics import Metrics
-from coe.runtime.admission import CLOSED, Admission, Ticket
+from coe.runtime.admission import CLOSED, Admission, Ticket, give_back
 from coe.runtime.engine import Engine
 from coe.runtime.line_engine import LONGEST_END_S
 from coe.scheduler.demand import Drift
@@ -67,7 +67,8 @@ class Line:
 
     def __init__(self, options: LineOptions) -> None:
         assembly = _assemble(options)
-        self._assembly, self._changing = assembly, threading.Lock()
+        # Reentrant, because only such a lock can be given back by whoever does not know whether it is taken.
+        self._assembly, self._changing = assembly, threading.RLock()
         self.store, self.kinds = options.store, assembly.kinds
         self.memory_bytes, self.budget_bytes = assembly.settings.memory_bytes, assembly.budget_bytes
         self._engine = engine = assembly.start()
@@ -141,13 +142,21 @@ class Line:
             raise BoardsClash("a line of several boxes cannot change its boards; open another line")
         asked = () if keep and not board else asked_boards(board, parts)
         check_parts(self._assembly.options.strategy, {str(wanted.source): wanted.parts for wanted in asked})
-        with self._changing:
-            self._expect_open()
-            boards = enrol_boards(self._assembly, asked, [self._boards.named(name) for name in keep])
-            change = prepare_change(self._assembly, boards, self._boards.ending_after(boards))
-            self._changer.learn(change.now.router, change.experts)
-            self._assembly = change.assembly
-            self._boards.switch(boards, change.now, change.then)
+        try:
+            with self._changing:
+                self._expect_open()
+                boards = enrol_boards(self._assembly, asked, [self._boards.named(name) for name in keep])
+                change = prepare_change(self._assembly, boards, self._boards.ending_after(boards))
+                self._changer.learn(change.now.router, change.experts)
+                try:
+                    self._boards.switch(boards, change.now, change.then)
+                finally:  # an interrupt leaves both as they were, or changes both
+                    if self._boards.present == tuple(boards):
+                        self._assembly = change.assembly
+        except BaseException:
+            self._boards.recover()
+            give_back(self._changing)
+            raise
 
     def submit(  # noqa: PLR0913 - the fields of a Picture
         self,
@@ -474,7 +483,7 @@ def _taken_over(picture: Picture, id: int, now: float, board: LineBoard) -> Take
         reference = ReferenceSource(ImageSource.of(picture.reference, picture.order, bits))
         source, size = source.beside(reference), size + reference.held_bytes
     name = picture.name or (str(picture.image) if isinstance(picture.image, str | Path) else "")
-    due_s = math.inf if picture.within_s is None else now + picture.within_s
+    due_s = math.inf if picture.within_s is None else now + float(picture.within_s)
     place = (picture.component, name, picture.serial, picture.refdes)
     return TakenPicture(Request(id, *place, due_s, now, board.name, board.key), source, size)
 

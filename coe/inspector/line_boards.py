@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
+from typing import NamedTuple
 
 from coe.board.rules import Rules
 from coe.board.union import Member
@@ -110,6 +111,14 @@ class Register:
         return self.experts[id]
 
 
+class _State(NamedTuple):
+    """The boards that take images, those that finish theirs, and the rules that hold after that."""
+
+    present: tuple[LineBoard, ...]
+    ending: tuple[LineBoard, ...] = ()
+    then: RulesChanged | None = None
+
+
 class LineBoards:
     """The boards that take images now, and the images without a result of each board. Any thread may call.
 
@@ -120,19 +129,18 @@ class LineBoards:
     def __init__(self, boards: Sequence[LineBoard], tell: Callable[[RulesChanged], None] | None) -> None:
         # Reentrant, because only such a lock can be given back by whoever does not know whether it is taken.
         self._lock = threading.RLock()
-        self._boards, self._tell = tuple(boards), tell
+        self._tell = tell
         self._images: dict[str, set[Hashable]] = {board.key: set() for board in boards}
-        self._ending: dict[str, LineBoard] = {}
-        self._then: RulesChanged | None = None
+        self._state = _State(tuple(boards))
 
     @property
     def present(self) -> tuple[LineBoard, ...]:
         """The boards that take images."""
-        return self._boards
+        return self._state.present
 
     def named(self, name: str) -> LineBoard:
         """Return the board of a name, or the only board for ""; raises ConfigError with what there is."""
-        boards = self._boards
+        boards = self.present
         if not name and len(boards) == 1:
             return boards[0]
         for board in boards:
@@ -146,7 +154,7 @@ class LineBoards:
     def accept(self, name: str, image: Hashable) -> LineBoard | None:
         """Accept an image of a board, by its name in results; None if the board has left the line."""
         with self._lock:
-            board = next((board for board in self._boards if board.name == name), None)
+            board = next((board for board in self.present if board.name == name), None)
             if board is not None:
                 self._images[board.key].add(image)
             return board
@@ -159,14 +167,14 @@ class LineBoards:
             self._let_go()
 
     def recover(self) -> None:
-        """Give back the lock, after an exception that may have struck anywhere in `accept`."""
+        """Give back the lock, after an exception that may have struck anywhere in `accept` or `switch`."""
         give_back(self._lock)
 
     def ending_after(self, boards: Sequence[LineBoard]) -> list[LineBoard]:
         """Return the versions of boards that would only finish their images if these boards took all further images."""
         keys = {board.key for board in boards}
         with self._lock:
-            known = {board.key: board for board in self._boards} | self._ending
+            known = {board.key: board for board in (*self.present, *self._state.ending)}
             return [replace(board, mix=0.0) for key, board in known.items() if key not in keys]
 
     def switch(self, boards: Sequence[LineBoard], now: RulesChanged, then: RulesChanged) -> None:
@@ -175,21 +183,28 @@ class LineBoards:
         No other thread may have called `switch` since `ending_after`.
         """
         assert self._tell is not None, "these boards stay as they are"
-        ending = self.ending_after(boards)
+        ending = tuple(self.ending_after(boards))
         with self._lock:
-            # The rules are told before an image by them can come.
-            self._boards, self._ending = tuple(boards), {board.key: board for board in ending}
             for board in boards:
                 self._images.setdefault(board.key, set())
-            self._then = then
-            self._let_go()
-            if self._then is not None:
-                self._tell(now)
+            is_over = not any(self._images.get(board.key) for board in ending)
+            try:
+                # The rules are told before an image by them can come.
+                self._tell(then if is_over else now)
+            except BaseException:  # an interrupt: nobody knows whether they were told, and twice is no harm
+                self._tell(then if is_over else now)
+                raise
+            finally:  # in one step
+                self._state = _State(tuple(boards), () if is_over else ending, None if is_over else then)
+            self._forget(ending if is_over else ())
 
     def _let_go(self) -> None:
-        if self._tell is not None and self._then is not None and not any(self._images.get(key) for key in self._ending):
-            for key in self._ending:
-                self._images.pop(key, None)
-            self._ending = {}
-            self._tell(self._then)
-            self._then = None
+        present, ending, then = self._state
+        if self._tell is not None and then is not None and not any(self._images.get(board.key) for board in ending):
+            self._tell(then)
+            self._state = _State(present)
+            self._forget(ending)
+
+    def _forget(self, ended: Sequence[LineBoard]) -> None:
+        for board in ended:
+            self._images.pop(board.key, None)

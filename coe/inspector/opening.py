@@ -14,7 +14,7 @@ from coe.board.graph import follows
 from coe.board.rules import Rules
 from coe.board.union import union
 from coe.config import counted
-from coe.core import FULL, Expert
+from coe.core import FULL, Expert, again_id
 from coe.errors import ConfigError
 from coe.inspector import line_devices, line_references, precision, weights_used
 from coe.inspector.asked_boards import AskedBoard
@@ -282,7 +282,10 @@ def prepare_change(assembly: Assembly, boards: Sequence[LineBoard], ending: Sequ
     assembly.kinds.update(kinds_of(options, joined))
     costs = line_up(options, joined, register, assembly.devices, assembly.kinds, settings.profile, assembly.costs)
     both, rules = precision.apply_choice(joined, costs.choice), precision.apply_choice(current, costs.choice)
-    newcomers = [expert for id, expert in both.experts.items() if id not in assembly.rules.experts]
+    # Experts of boards that leave, and are under way yet, were proved when they came.
+    leaving = {expert.id for board in ending for expert in board.experts.values()}
+    known = assembly.rules.experts.keys() | leaving | {*map(again_id, leaving)}
+    newcomers = [expert for id, expert in both.experts.items() if id not in known]
     _prove(assembly, newcomers)
     assembly = replace(_with_fixed(assembly, list(both.experts.values())), costs=costs)
     for id, device in assembly.devices.items():

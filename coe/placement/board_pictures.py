@@ -145,7 +145,7 @@ def read_board(
     try:
         pixels = ImageSource.of(image, order, bits).decode()
     except ImageError as error:
-        why, kind = f"the picture of the board {error}", FailureKind(error.failure)
+        why, kind = f"the picture of the board {error}", FailureKind.of(error, FailureKind.IMAGE)
         return BoardPicture(layout, name or serial, of_units, None, None, why, kind)
     picture = BoardPicture(layout, name or serial, of_units, pixels, locate(pixels, layout, skip))
     return _with_serials(picture, frozenset(serials or ()))

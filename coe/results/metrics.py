@@ -188,7 +188,8 @@ class Recorder:
 
     def metrics(self) -> Metrics:
         """Return the counts so far."""
-        waiting = sum(expert in (pool := self._pools[id]) and pool.unused(expert) for id, expert in self._speculated)
+        # Any thread may ask while the control thread counts: a set is copied in one step.
+        waiting = sum(self._pools[id].unused(expert) for id, expert in tuple(self._speculated))
         return Metrics(
             images=sum(self._verdicts.values()),
             ok=self._verdicts[Verdict.OK],
@@ -216,5 +217,5 @@ class Recorder:
             escalated_s=self._escalated_s,
             late=self._late,
             late_boards=self._late_boards,
-            pace=max(self._paces.values(), default=1.0),
+            pace=max(tuple(self._paces.values()), default=1.0),
         )

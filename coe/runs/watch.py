@@ -164,7 +164,7 @@ class WatchRun(InspectionRun):
         try:
             self._watched.check_end(name)
         except ImageError as error:
-            torn = Failure(FailureKind(error.failure), str(error))
+            torn = Failure(FailureKind.of(error, FailureKind.IMAGE), str(error))
             items = [replace(item, failure=torn) for item in items]
         for item in items:
             if item.failure is not None:

@@ -145,13 +145,17 @@ class Admission:
         self.closed = True
         # Never waits: a signal may have interrupted the very thread that holds the lock. Then the next ticket that
         # leaves answers the waiting tickets; a ticket is inside as long as any ticket waits.
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # which typeshed lacks; Condition calls it, too
+            return
         answered: list[Ticket] = []
-        if self._lock.acquire(blocking=False):
-            try:
+        try:
+            if self._lock.acquire(blocking=False):
                 if not self._is_changing:
                     answered = self._go_through()
-            finally:
                 self._lock.release()
+        except BaseException:
+            give_back(self._lock)
+            raise
         _go_on(answered)
 
     def wait_empty(self, timeout_s: float | None = None) -> bool:

@@ -37,7 +37,7 @@ from dataclasses import dataclass
 
 from coe.board.router import Router
 from coe.core import Expert, Failure, FailureKind, Request
-from coe.errors import CoeError, ImageError, RulesError, place_of, sentence_of
+from coe.errors import CoeError, RulesError, place_of, sentence_of
 from coe.pictures.image_source import ImageSource
 from coe.results.metrics import Metrics, Recorder, Watcher
 from coe.runtime.copy_lane import CopyLanes, Disk
@@ -193,8 +193,7 @@ class Engine(LineEngine[Event, ImageJob]):
             self._inputs.begin(job.image, job.request.rule)
             event = Arrived(job.request)
         except BaseException as error:
-            kind = FailureKind(error.failure) if isinstance(error, ImageError) else FailureKind.IMAGE
-            kind = FailureKind.RULES if isinstance(error, RulesError) else kind
+            kind = FailureKind.RULES if isinstance(error, RulesError) else FailureKind.of(error, FailureKind.IMAGE)
             event = Rejected(job.request, Failure(kind, sentence_of(error, during="decoding")))
         self._queue.put(event)
 
@@ -260,7 +259,7 @@ class Engine(LineEngine[Event, ImageJob]):
             steps = single_steps(event, commands) if isinstance(event, EventBatch) else ((event, commands),)
             for part, answer in steps:
                 for watcher in self._watchers:
-                    watcher.observe(part, answer, now, spent)
+                    watcher.observe(part, [*answer], now, spent)  # of its own: a user's code may change it
                 spent = 0.0
             for command in commands:
                 self._carry_out(command)
@@ -271,7 +270,7 @@ class Engine(LineEngine[Event, ImageJob]):
             raise
         if not self._has_initial and not self.controller.lacks_initial():
             self._has_initial = True
-            self._settled.set()
+            self._settle()
 
     def _carry_out(self, command: Command) -> None:
         match command:
@@ -302,7 +301,7 @@ class Engine(LineEngine[Event, ImageJob]):
             runner.close()
         self._copy_lanes.close()
         self._replies.put(None)
-        self._settled.set()
+        self._settle()
 
     def _prepared(self, command: Run) -> list[ExpertInput]:
         images = [self._jobs[stage.request_id].image for stage in command.batch.stages]

@@ -199,8 +199,8 @@ class LineEngine(ABC, Generic[E, J]):
         self._ids = itertools.count()
         self._queue: queue.SimpleQueue[E | Crash | Stopped | None] = queue.SimpleQueue()
         self._replies: queue.SimpleQueue[tuple[Pending, Result] | None] = queue.SimpleQueue()
-        self._settled = threading.Event()
-        self._has_initial = self._stopped = self._ending = self._abandoned = False
+        self._settled = threading.Condition()
+        self._is_settled = self._has_initial = self._stopped = self._ending = self._abandoned = False
         self._began = time.monotonic()
 
     def submit(
@@ -278,8 +278,19 @@ class LineEngine(ABC, Generic[E, J]):
 
     def ready(self, timeout_s: float | None = None) -> bool:
         """Wait until the first experts are loaded; return False on a timeout, or if the line ended first."""
-        self._settled.wait(timeout_s)
+        try:
+            with self._settled:
+                self._settled.wait_for(lambda: self._is_settled, timeout_s)
+        except BaseException:  # the control thread must never wait for a caller who was interrupted
+            give_back(self._settled)
+            raise
         return self._has_initial
+
+    def _settle(self) -> None:
+        """Wake those who wait for the line to be ready: it is, or it ends."""
+        with self._settled:
+            self._is_settled = True
+            self._settled.notify_all()
 
     def stop(self) -> None:
         """Finish running batches and answer all other images with an error. Waits for nothing, takes no lock."""
@@ -313,7 +324,7 @@ class LineEngine(ABC, Generic[E, J]):
 
     def _give_up(self, failure: Failure) -> None:
         """Answer every image with the reason why the line stopped, until the line ends."""
-        self._settled.set()
+        self._settle()
         while not self._ending or self._jobs:
             for job in list(self._jobs.values()):
                 self._reply(Result.refused(job.request, failure, self.now()))

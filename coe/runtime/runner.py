@@ -17,13 +17,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from coe.board import scores
-from coe.core import NOTHING, Expert, FailureKind, Finding
-from coe.errors import CoeError, DeviceLost, ImageError, sentence_of
+from coe.core import NOTHING, Expert, FailureKind, Finding, Heat, Likeness
+from coe.errors import CoeError, DeviceLost, sentence_of
 from coe.runtime.device import Device
 from coe.scheduler.events import Event, Finished, Lost, Run, RunFailed
 from coe.scheduler.executor import Executor
 from coe.store.outputs import prove
 from coe.store.runnable_kinds import ExpertInput, RunnableKind
+
+_NEARLY = 1e-3
+"""By how much rounding may bring a score over 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +128,7 @@ class Runner:
     def _failed(self, error: BaseException) -> RunFailed:
         if isinstance(error, DeviceLost):
             self._tell(Lost(self._device_name, sentence_of(error)))
-        kind = FailureKind(error.failure) if isinstance(error, ImageError) else FailureKind.RUN
-        return RunFailed(self._name, sentence_of(error), kind)
+        return RunFailed(self._name, sentence_of(error), FailureKind.of(error, FailureKind.RUN))
 
 
 def findings_of(kind: RunnableKind, outputs: Any, images: Sequence[ExpertInput], expert: Expert) -> list[Finding]:
@@ -152,12 +154,23 @@ def findings_of(kind: RunnableKind, outputs: Any, images: Sequence[ExpertInput],
 
 
 def _check(finding: Finding, expert: Expert) -> None:
+    """Raise CoeError for a finding of a user's kind that is not what `Finding` states."""
+    if (finding.expert, finding.variant) != (expert.id, expert.variant):
+        raise CoeError(f"it answered as expert {finding.expert!r:.60} in {finding.variant!r:.20}")
+    texts = (finding.doubt, finding.reference, finding.caution, finding.read or "", *finding.allowed)
+    if not all(isinstance(text, str) for text in texts) or not isinstance(finding.boxes, tuple):
+        raise CoeError("a field of its finding has another type than `Finding` states")
+    if not (isinstance(finding.heat, Heat | None) and isinstance(finding.likeness, Likeness | None)):
+        raise CoeError("the heat or the likeness of its finding has another type than `Finding` states")
     labels = finding.labels
     if finding.boxes and NOTHING in labels:
         raise CoeError(f"it said '{NOTHING}', but gave boxes ({len(finding.boxes)})")
     if strange := sorted(labels.difference(expert.labels, {NOTHING})):
         raise CoeError(f"it said '{strange[0]}', which is not one of its labels ({', '.join(expert.labels)})")
-    if not all(map(math.isfinite, (finding.score, *(box.score for box in finding.boxes)))):
+    scores_given = (finding.score, *(box.score for box in finding.boxes))
+    if not all(map(math.isfinite, scores_given)):
         raise CoeError("its scores are not numbers; the weights are damaged or badly trained")
+    if not -_NEARLY <= min(scores_given) <= max(scores_given) <= 1 + _NEARLY:
+        raise CoeError(f"its scores go from {min(scores_given):g} to {max(scores_given):g}, not from 0 to 1")
     if not all(map(math.isfinite, itertools.chain.from_iterable(box.xyxy for box in finding.boxes))):
         raise CoeError("its boxes have coordinates that are not numbers; the weights are damaged or badly trained")

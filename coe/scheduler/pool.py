@@ -174,9 +174,9 @@ class ModelPool:
         return self._entries[expert].state is State.READY
 
     def unused(self, expert: str) -> bool:
-        """Return whether an expert was loaded for stages and has not run yet."""
-        entry = self._entries[expert]
-        return entry.why is not Why.INITIAL and not entry.used
+        """Return whether an expert is here that was loaded for stages, and has not run yet."""
+        entry = self._entries.get(expert)
+        return entry is not None and entry.why is not Why.INITIAL and not entry.used
 
     def untried(self) -> tuple[str, ...]:
         """Return the experts here that came on demand and have not run yet, the first to come first."""

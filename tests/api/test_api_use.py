@@ -1,6 +1,7 @@
 """Wrong and rough uses of the API: each ends in a sentence or a result, and the line goes on."""
 
 import asyncio
+import json
 import math
 import os
 import subprocess
@@ -323,6 +324,23 @@ def test_a_line_whose_time_to_close_is_over_answers_whatever_holds_it_up(tiny, m
         thread.join(60)
         assert not thread.is_alive(), thread.name
     assert released.is_set()
+
+
+def test_a_watcher_that_empties_what_it_is_shown_takes_nothing_from_the_line(tiny):
+    class Greedy:
+        def observe(self, event, commands, now, control_s=0.0):
+            commands.clear()
+
+    with quick(tiny, watchers=[Greedy()]) as line:
+        assert line.submit(LIGHT, "C").result(60).verdict is Verdict.OK
+
+
+@pytest.mark.parametrize("number", [np.float16, np.float32, np.float64, np.int32])
+def test_a_time_of_numpy_is_a_number_of_python_in_the_result(tiny, number):
+    with quick(tiny) as line:
+        result = line.submit(LIGHT, "C", within_s=number(60)).result(60)
+    assert (type(result.request.due_s), type(result.late)) == (float, bool)
+    json.dumps(result.to_dict())
 
 
 def test_a_line_that_is_stopped_decodes_no_more_pictures(tiny, monkeypatch):

@@ -113,6 +113,20 @@ def test_boards_change_while_images_are_under_way_and_the_run_replays(folder, pi
         fresh.check()
 
 
+def test_boards_change_while_an_image_by_weights_that_were_replaced_is_under_way(folder):
+    board, store, device = folder / "tiny.yaml", folder / "store", QuickDevice()
+    with quick((board, store), device) as line:
+        device.gate.clear()
+        held = line.submit(LIGHT, "C")
+        for seed in (11, 12):
+            for expert in rules.load(board).experts:
+                put(store, board, expert, seed=seed)
+            for _ in range(2):
+                line.set_boards(board)
+        device.gate.set()
+        assert [future.result(60).verdict for future in (held, line.submit(LIGHT, "C"))] == [Verdict.OK] * 2
+
+
 @pytest.mark.parametrize("trouble", ["missing", "damaged", "rules"])
 def test_a_board_that_cannot_work_leaves_the_line_as_it_was(folder, pictures, trouble):
     weights = folder / "store" / "other" / "body-a"

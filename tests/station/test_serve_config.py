@@ -267,7 +267,7 @@ def test_pages_show_the_time_of_the_place_and_search_by_it(served):
         assert 'name="hours"' not in form
         assert 'name="hours" value="8"' in person.get("/statistics?hours=8").text
         served.database.write(decided, "k1", ng())  # accepted at 22:13:20 UTC, 23:13:20 in Berlin
-        assert "2023-11-14 23:13 Europe/Berlin" in person.get("/boards/1").text
+        assert "2023-11-14 23:13:20 Europe/Berlin" in person.get("/boards/1").text
         for since, is_found in (("23:00", True), ("23:30", False), ("22:00Z", True), ("22:30Z", False)):
             boards = person.get("/boards", params={"since": f"2023-11-14T{since}"}).text
             assert ("/boards/1" in boards) == is_found

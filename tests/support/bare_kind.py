@@ -28,4 +28,4 @@ class Multiplying(BareKind):
         return images.float().mean(dim=(1, 2, 3))[:, None] * module.weight[:, :1]
 
     def postprocess(self, outputs, prepared, expert):
-        return [Finding(expert.id, expert.variant, "ok", float(score)) for score in outputs[:, 0]]
+        return [Finding(expert.id, expert.variant, "ok", 1.0, margin=float(score)) for score in outputs[:, 0]]

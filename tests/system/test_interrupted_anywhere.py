@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from dis import opname
 from functools import cache, partial
 from pathlib import Path
@@ -19,6 +20,7 @@ import coe
 from coe import Picture
 from coe.core import Verdict
 from coe.errors import LineClosed, LineFull, WouldWaitForItself
+from coe.inspector.line_boards import LineBoards
 from coe.runtime import line_engine
 from coe.runtime.admission import Admission, Ticket
 
@@ -102,6 +104,7 @@ async def awaited(asked):
 WAYS = {
     "submit": lambda line: line.submit(LIGHT, "C"),
     "submit on a full line": lambda line: [line.submit(LIGHT, "C") for _ in range(3)],
+    "ready": lambda line: line.ready(60),
     "drain": lambda line: (line.submit(LIGHT, "C"), line.drain(60)),
     "result": lambda line: line.submit(LIGHT, "C").result(60),
     "stream": lambda line: list(line.stream([Picture(LIGHT, "C")] * 2)),
@@ -113,7 +116,8 @@ WAYS = {
     ("way", "event"),
     [
         ("submit", "opcode"),
-        *[pytest.param(way, "opcode", marks=pytest.mark.slow) for way in WAYS if way != "submit"],
+        ("ready", "opcode"),
+        *[pytest.param(way, "opcode", marks=pytest.mark.slow) for way in WAYS if way not in ("submit", "ready")],
         *[(way, "line") if way == "stream" else pytest.param(way, "line", marks=pytest.mark.slow) for way in WAYS],
     ],
 )
@@ -157,6 +161,57 @@ def test_who_waits_in_the_queue_is_let_in_after_an_exception_anywhere_in_the_cal
         waiting.recover()
         assert repr(admission) == "<Admission 0/1 inside, 0 bytes, 0 waiting>"
         number += 1
+
+
+@pytest.mark.parametrize("event", ["line", "opcode"])
+def test_who_waits_hears_that_the_line_closes_after_an_exception_anywhere_in_the_call(event):
+    number, is_struck = 1, True
+    while is_struck:
+        admission = Admission(1, 10)
+        inside, waiting = Ticket(admission, 1), Ticket(admission, 1)
+        inside.enter()
+        waiting.enter()
+        is_struck = struck_at(number, event, admission.close)
+        assert ends(inside.leave, 5), f"the lock stays taken after {event} {number}"
+        assert waiting.answered, f"nobody answers after {event} {number}"
+        number += 1
+    assert number > 5
+
+
+@dataclass(frozen=True)
+class SomeBoard:
+    key: str
+    mix: float = 1.0
+
+    @property
+    def name(self):
+        return self.key
+
+
+@pytest.mark.parametrize("event", ["line", "opcode"])
+def test_boards_change_wholly_or_not_at_all_after_an_exception_anywhere(event):
+    number, is_struck = 1, True
+    while is_struck:
+        told, image = [], object()
+        boards = LineBoards([SomeBoard("a")], told.append)
+        boards.accept("a", image)
+        is_struck = struck_at(number, event, partial(switched, boards, [SomeBoard("b")]))
+        assert ends(lambda boards=boards, image=image: boards.answered(image), 5), f"after {event} {number}"
+        if boards.present == (SomeBoard("b"),):
+            assert (told[0], told[-1], {*told}) == ("both", "b", {"both", "b"})
+        else:
+            assert boards.accept("a", image) == SomeBoard("a")
+            assert told in ([], ["both"])
+        number += 1
+    assert number > 20
+
+
+def switched(boards, others):
+    try:
+        boards.switch(others, "both", "b")
+    except BaseException:
+        boards.recover()
+        raise
 
 
 def enter_both_and_leave(inside, waiting):

@@ -56,7 +56,7 @@ class Product(BareKind):
         return images.float().mean(dim=(1, 2, 3))[:, None] * module.first.weight[:, :1] * module.last.weight[:, :1]
 
     def postprocess(self, outputs, prepared, expert):
-        return [Finding(expert.id, expert.variant, "ok", float(score)) for score in outputs[:, 0]]
+        return [Finding(expert.id, expert.variant, "ok", 1.0, margin=float(score)) for score in outputs[:, 0]]
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def says_right(device, names):
     image = ExpertInput(np.full((3, 8, 8), 5, np.uint8), 8, 8)
     for name in names:
         first, last = VALUES[name]
-        assert device.run("one", "pool", EXPERTS[name], [image])[0].score == 5 * first * last
+        assert device.run("one", "pool", EXPERTS[name], [image])[0].margin == 5 * first * last
 
 
 @pytest.mark.parametrize("eager", [frozenset(), frozenset({"lane"}), frozenset({"executor 1"})])

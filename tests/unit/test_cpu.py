@@ -169,7 +169,7 @@ def test_the_disk_reader_alone_reads(store, monkeypatch, name, executors, reside
     results = [answer.result(60) for answer in answers]
     line.close()
     assert [result.error for result in results] == [None] * len(images)
-    assert [result.findings[0].score for result in results] == [(expert + 1) * shade for expert, shade in images]
+    assert [result.findings[0].margin for result in results] == [(expert + 1) * shade for expert, shade in images]
     line.controller.check()
     assert readers == {"coe-disk"}
 

@@ -107,7 +107,7 @@ def images(*shades):
 
 
 def says(device, name, *shades, executor="one"):
-    return [finding.score for finding in device.run(executor, "pool", expert(name), images(*shades))]
+    return [finding.margin for finding in device.run(executor, "pool", expert(name), images(*shades))]
 
 
 def test_a_batch_waits_on_the_device_for_its_own_copy_and_nobody_else_does(store):
@@ -151,7 +151,7 @@ def test_a_batch_is_filled_up_to_the_next_graph_and_run_in_parts_beyond_the_larg
     _, device = ready(store, "a")
     inputs = images(1)[0].pixels[::-1], np.broadcast_to(np.uint8(2), (3, 8, 8))
     findings = device.run("one", "pool", expert("a"), [ExpertInput(pixels, 8, 8) for pixels in inputs])
-    assert [finding.score for finding in findings] == [1, 2]
+    assert [finding.margin for finding in findings] == [1, 2]
 
 
 @pytest.fixture
@@ -408,7 +408,7 @@ def test_what_is_full_once_is_tried_again_twice_makes_batches_smaller_and_spoils
     driver.troubles["run x"] = [FULL] * 2
     with pytest.raises(DeviceFull):
         device.launch("one", "pool", expert("b"), images(1))
-    assert [finding.score for finding in first()] == [1]
+    assert [finding.margin for finding in first()] == [1]
     assert says(device, "b", 3) == [6]
 
 
@@ -537,7 +537,7 @@ def test_an_executors_graphs_work_in_one_memory_and_the_rest_is_for_experts(tmp_
     assert 300 * MIB - 50 * MIB < driver.usage().reserved <= driver.peak <= 300 * MIB
     for kind in experts:
         device.load("pool", kind)
-        assert [one.score for one in device.run("one", "pool", kind, images(*range(32)))] == list(range(32))
+        assert [one.margin for one in device.run("one", "pool", kind, images(*range(32)))] == list(range(32))
     assert runs(driver) == [32] * len(experts)
     assert device.memory.blobs.capacity == arena
 
@@ -629,7 +629,7 @@ def test_a_device_that_is_closed_has_done_all_its_work(store):
     device.load("pool", expert("b"))
     device.close()
     assert {"lane: copy a", "lane: copy b", "executor 1: outputs down"} <= set(driver.log)
-    assert findings()[0].score == 3
+    assert findings()[0].margin == 3
     driver.troubles["wait"] = [DeviceLost("gone")]
     device.close()
     device.close()
@@ -720,7 +720,7 @@ def test_a_batch_is_put_on_the_device_before_the_batch_ahead_of_it_is_waited_for
     driver, device = ready(store, "ab", eager=eager)
     launched = [device.launch("one", "pool", expert(name), images(*of)) for name, of in (("a", (1, 2)), ("b", (7,)))]
     assert eager or driver.log == []
-    assert [[finding.score for finding in findings()] for findings in launched] == [[1, 2], [14]]
+    assert [[finding.margin for finding in findings()] for findings in launched] == [[1, 2], [14]]
     assert runs(driver) == [4, 1]
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
@@ -188,6 +189,22 @@ def box(label="joint", score=0.9, corner=1.0):
 def test_what_a_kind_of_ones_own_may_not_say(label, score, boxes, named):
     kind = SimpleNamespace(postprocess=lambda *_: [Finding("d", "fp32", label, score, tuple(boxes))])
     with pytest.raises(CoeError, match=named):
+        findings_of(kind, None, [PLAIN], Expert("d", "k", LABELS, 64, "b/d"))
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *({"doubt": ["glare"]}, {"expert": ["d"]}, {"expert": "other"}, {"variant": None}, {"read": 7}),
+        *({"allowed": None}, {"allowed": (3,)}, {"reference": None}, {"caution": b"x"}, {"heat": "x"}, {"boxes": None}),
+        *({"likeness": "x"}, {"score": 5.0}, {"score": -1.0}, {"score": "1"}, {"boxes": (box(score=1.5),)}),
+        *({"boxes": ("x",)}, {"boxes": [box()]}, {"label": None}),
+    ],
+    ids=str,
+)
+def test_a_finding_of_another_form_is_refused_where_it_is_given(odd):
+    kind = SimpleNamespace(postprocess=lambda *_: [replace(Finding("d", "fp32", "joint", 0.9, (box(),)), **odd)])
+    with pytest.raises((CoeError, TypeError, AttributeError)):
         findings_of(kind, None, [PLAIN], Expert("d", "k", LABELS, 64, "b/d"))
 
 

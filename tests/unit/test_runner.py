@@ -49,10 +49,17 @@ def told(prepared):
     return heard.get()
 
 
+class Glare(ImageError):
+    """Of a user's kind, with a word of its own."""
+
+    failure = "glare"
+
+
 @pytest.mark.parametrize(
     ("error", "failed"),
     [
         (ImageError("is gone"), RunFailed("cpu0", "is gone", FailureKind.IMAGE)),
+        (Glare("shows glare"), RunFailed("cpu0", "shows glare", FailureKind.IMAGE)),
         (ValueError("no such axis"), RunFailed("cpu0", "ValueError: no such axis", FailureKind.RUN)),
     ],
 )
