@@ -17,7 +17,7 @@ from typing import Annotated, Any, cast
 from pydantic import Field
 
 from coe.board.board_spec import BoardSpec, StatedScores
-from coe.core import NOTHING
+from coe.core import NOTHING, Shown
 from coe.errors import RulesError, did_you_mean
 from coe.helpers import strict_yaml
 from coe.helpers.spelling import composed
@@ -60,11 +60,24 @@ class CalibrationOrigin(StrictModel):
     ece_after: Share | None = None
 
 
+class CalibratedExam(StrictModel):
+    """A row of the exam that an expert took with its calibrated scores, as `coe.store.exam.ExamItem` has it."""
+
+    item: Shown
+    shown: Annotated[int, Field(ge=1)]
+    passed: _Count
+    component: str = ""
+
+
 class CalibratedExpert(StatedScores):
-    """An expert's scores as calibrated, and what the board file stated in their place at that time."""
+    """An expert's scores as calibrated, and what the board file stated in their place at that time.
+
+    `exam` holds with these scores and weights alone, so it goes with them.
+    """
 
     stated: StatedScores = StatedScores()
     origin: CalibrationOrigin | None = None
+    exam: tuple[CalibratedExam, ...] = ()
 
 
 class BoardCalibration(StrictModel):
@@ -148,10 +161,13 @@ def parse(board: Path, raw: bytes) -> YamlDocument:
     return strict_yaml.parse(board.with_name(board.stem + _SUFFIX), raw, "board and experts")
 
 
-def laid_over(board: BoardSpec, name: str, document: YamlDocument) -> tuple[BoardSpec, dict[str, str]]:
-    """Return a board, whose file has this name, with its calibration, and the weights that this was measured with.
+def laid_over(
+    board: BoardSpec, name: str, document: YamlDocument
+) -> tuple[BoardSpec, dict[str, tuple[str, tuple[CalibratedExam, ...]]]]:
+    """Return a board, whose file has this name, with its calibration; by expert the weights that this was measured with
+    (a checksum), and the exam that it took then.
 
-    The weights are checksums by expert. Raises RulesError for a calibration that does not fit.
+    Raises RulesError for a calibration that does not fit.
     """
     calibration = of_yaml(document, BoardCalibration)
     if calibration.board != board.board:
@@ -171,8 +187,10 @@ def laid_over(board: BoardSpec, name: str, document: YamlDocument) -> tuple[Boar
             raise document.error(place, f"{why} calibrate '{id}' again")
         scores = entry.model_dump(include=set(StatedScores.model_fields))
         experts[id] = expert.model_copy(update=scores)
-    weights = {id: entry.origin.weights for id, entry in calibration.experts.items() if entry.origin is not None}
-    return board.model_copy(update={"experts": experts}), weights
+    measured = {
+        id: (entry.origin.weights, entry.exam) for id, entry in calibration.experts.items() if entry.origin is not None
+    }
+    return board.model_copy(update={"experts": experts}), measured
 
 
 def _check_labels(document: YamlDocument, place: KeyPath, scores: Iterable[str], labels: list[str]) -> None:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from coe import config
 from coe.board import calibration_file
 from coe.board.board_spec import BoardSpec, ComponentSpec, ExpertSpec, StepSpec, label_fault, references_fault
+from coe.board.calibration_file import CalibratedExam
 from coe.board.graph import ExpertCircle, ExpertGraph, circle_through
 from coe.board.router import Router
 from coe.board.steps import DECIDING, GIVEN, Component, Outcome, Step
@@ -44,7 +45,8 @@ class Rules:
     `unsaid` holds an error message for each expert with a step that does not say what follows if the expert sees
     nothing. The message matters for detectors only, and the rules do not know which kinds are detectors. `places` holds
     the place of each component in the file, as "demo.yaml:14". `bits` says how many low bits of 16-bit samples count.
-    `calibrated` holds the checksum of the weights with which each expert's calibration was measured.
+    `calibrated` holds the checksum of the weights with which each expert's calibration was measured, and the exam that
+    it took then.
     """
 
     board: str
@@ -56,7 +58,7 @@ class Rules:
     unsaid: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
     bits: int | None = None
-    calibrated: Mapping[str, str] = field(default_factory=dict)
+    calibrated: Mapping[str, tuple[str, tuple[CalibratedExam, ...]]] = field(default_factory=dict)
 
     @property
     def components(self) -> Mapping[str, Component]:
@@ -111,7 +113,7 @@ class _RulesReader:
         if blank := document.blank():  # what needs no value would count as left out
             raise join_errors([document.error(place, no_value(place)) for place in blank])
         self.spec = of_yaml(document, BoardSpec)
-        self.calibrated: dict[str, str] = {}
+        self.calibrated: dict[str, tuple[str, tuple[CalibratedExam, ...]]] = {}
         if calibration is not None:
             over = calibration_file.parse(document.path, calibration)
             self.spec, self.calibrated = calibration_file.laid_over(self.spec, document.path.name, over)

@@ -164,23 +164,20 @@ class Calibrate(_Verified):
 
 
 def _examine(board: Rules, store: Store, pictures: Mapping[str, Sequence[Photograph]], allowed: Sequence[str]) -> None:
-    """Show experts again what must not pass, by the thresholds that hold now; the rows go into their exams."""
+    """Show experts again what must not pass, by the thresholds that hold now; the rows go beside these thresholds."""
     from coe.learn import evaluation
     from coe.learn.answers import BoardExperts
 
-    asked = BoardExperts(board, store, allowed)
+    asked, taken = BoardExperts(board, store, allowed), dict[str, list[ExamItem]]()
     for id, of_expert in pictures.items():
-        weights = board.experts[id].weights
-        known = store.manifest(weights)
+        known = store.manifest(board.experts[id].weights)
         # At which angle its parts lie is no defect, and a surface has no part.
         no_defect = {Shown.TURNED: known.metrics.get("turned"), Shown.MISSING: known.exam and known.exam.is_surface}
-        items = [one for one in evaluation.examined(board, asked, id, of_expert) if not no_defect.get(one.item)]
-        with store.changing(weights) as manifest:
-            exam = (manifest.exam or Exam()).again(items)
-            if items and exam != manifest.exam:
-                store.rewrite(manifest.model_copy(update={"exam": exam}))
-        show_exam(id, exam)
-    tell_gaps(board, store)
+        taken[id] = [one for one in evaluation.examined(board, asked, id, of_expert) if not no_defect.get(one.item)]
+        show_exam(id, (known.exam or Exam()).again(taken[id]))
+    with calibration_text.alone(board.path):
+        calibration_text.put_exams(board.path, taken)
+    tell_gaps(rules.load(board.path), store)
 
 
 def _told(id: str, outcome: ExpertCalibration) -> bool:
@@ -309,9 +306,10 @@ class Evaluate(_Verified):
         rows = [row for one in evaluations for row in one.rows]
         if any(row.escapes for row in rows):
             out.print(BOUNDS)
-        exams = weights_used.exam_rows(board, weights_used.manifests_of(board, shelf))
+        manifests = weights_used.manifests_of(board, shelf)
+        exams = weights_used.exam_rows(board, manifests)
         show([{"expert": row.expert, **_cells(row.item), "": row.note or row.follows} for row in exams])
-        for warning in warnings_of(exams):
+        for warning in (*weights_used.stale(board, manifests), *warnings_of(exams)):
             point_out("warning", warning, out)
         wrong = evaluation.wrong_of(evaluations)
         if self.report is not None:

@@ -22,7 +22,7 @@ from coe.core import FULL, NOTHING, Shown, Verdict
 from coe.errors import StoreError, list_few
 from coe.helpers.spelling import composed
 from coe.inspector.precision import allowed
-from coe.store.exam import NO_EXAM, NO_GOOD, NOT_TOLD, Exam, ExamRow, stops_of, warnings_of
+from coe.store.exam import NO_EXAM, NO_GOOD, NOT_TOLD, Exam, ExamItem, ExamRow, added, stops_of, warnings_of
 from coe.store.manifest import Manifest
 from coe.store.reference_reader import ReferenceReader
 from coe.store.store_reader import NoSuchExpert, StoreReader
@@ -82,7 +82,7 @@ def manifests_of(board: Rules, store: StoreReader) -> dict[str, Manifest]:
     for expert in board.experts.values():
         with suppress(StoreError):
             manifests[expert.weights] = store.manifest(expert.weights)
-    return manifests
+    return _as_calibrated(board, manifests)
 
 
 def usable_variants(
@@ -122,7 +122,21 @@ def read_manifests(board: Rules, store: StoreReader) -> dict[str, Manifest]:
             f"({few}); train or import them with coe-experts, or name another store with --store "
             f"or ${config.STORE_VARIABLE}" + _random(board, missing)
         )
-    return by_weights
+    return _as_calibrated(board, by_weights)
+
+
+def _as_calibrated(board: Rules, manifests: Mapping[str, Manifest]) -> dict[str, Manifest]:
+    """Return manifests, by weights, with the exams that their experts took with the scores of the calibration."""
+    taken: dict[str, list[ExamItem]] = {}
+    for id, (checksum, exam) in board.calibrated.items():
+        manifest = manifests.get(weights := board.experts[id].weights)
+        if manifest is not None and manifest.checksum == checksum:
+            taken.setdefault(weights, []).extend(ExamItem.model_validate(dict(item)) for item in exam)
+    calibrated = dict(manifests)
+    for weights, items in taken.items():
+        again = (manifests[weights].exam or Exam()).again(added(items))
+        calibrated[weights] = manifests[weights].model_copy(update={"exam": again})
+    return calibrated
 
 
 def _random(board: Rules, missing: Collection[str]) -> str:
@@ -153,13 +167,17 @@ def warnings(board: Rules, manifests: Mapping[str, Manifest], parts: Sequence[Pl
         for reason, ids in by_reason.items()
     )
     beside = (f"{'experts' if len(ids) > 1 else 'expert'} {list_few(ids)}: {said}" for said, ids in by_caution.items())
+    return (*unproven, *stale(board, manifests), *beside, *warnings_of(exam_rows(board, manifests, parts)))
+
+
+def stale(board: Rules, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
+    """Return a sentence about the experts whose calibration was measured with other weights; `manifests` by weights."""
     old = [
         f"'{id}'"
-        for id, checksum in board.calibrated.items()
+        for id, (checksum, _) in board.calibrated.items()
         if (manifest := manifests.get(board.experts[id].weights)) is not None and manifest.checksum != checksum
     ]
-    stale = [f"the calibration of {list_few(old)} was measured with other weights; calibrate again"] if old else []
-    return (*unproven, *stale, *beside, *warnings_of(exam_rows(board, manifests, parts)))
+    return (f"the calibration of {list_few(old)} was measured with other weights; calibrate again",) if old else ()
 
 
 def cautions(board: Rules, manifests: Mapping[str, Manifest]) -> dict[str, tuple[str, ...]]:

@@ -12,12 +12,13 @@ import yaml
 
 from coe.board import calibration_file, rules
 from coe.board.board_spec import BoardSpec, StatedScores
-from coe.board.calibration_file import BoardCalibration, CalibratedExpert, parse
+from coe.board.calibration_file import BoardCalibration, CalibratedExam, CalibratedExpert, parse
 from coe.board.rules import Rules
 from coe.errors import ConfigError, list_few
 from coe.helpers import strict_yaml
 from coe.helpers.files import FolderLock, NoLocks, NotWritten, write_atomically
 from coe.helpers.strict_model import of_yaml
+from coe.store.exam import ExamItem
 
 if TYPE_CHECKING:
     from coe.learn.calibration import ExpertCalibration
@@ -75,6 +76,26 @@ def change(board: Rules, outcomes: Sequence[ExpertCalibration]) -> Change:
     after = rules.of_bytes(board.path, raw, new.encode())
     notes = tuple(_scores_of_steps(before, after, changed))
     return Change(calibration_file.path_for(board.path), (old or b"").decode(), new, len(changed), notes)
+
+
+def put_exams(board: Path, exams: Mapping[str, Sequence[ExamItem]]) -> None:
+    """Write the exams that experts took with their calibrated scores into their entries; others stay as they are.
+
+    Raises RulesError, NotWritten.
+    """
+    if (raw := calibration_file.content(board)) is None:
+        return
+    whole = of_yaml(parse(board, raw), BoardCalibration)
+    experts = {
+        id: entry.model_copy(update={"exam": tuple(_row(item) for item in exams.get(id, ()))}) if id in exams else entry
+        for id, entry in whole.experts.items()
+    }
+    new = text(board, whole.model_copy(update={"experts": experts}))
+    write_atomically(calibration_file.path_for(board).resolve(), [new])
+
+
+def _row(item: ExamItem) -> CalibratedExam:
+    return CalibratedExam(item=item.item, shown=item.shown, passed=item.passed, component=item.component)
 
 
 def _scores_of_steps(before: Rules, after: Rules, changed: Mapping[str, StatedScores]) -> Iterator[str]:

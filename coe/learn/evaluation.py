@@ -141,24 +141,37 @@ def good_of(board: Rules, id: str, pictures: Iterable[Photograph]) -> list[Photo
 def examined(board: Rules, asked: BoardExperts, id: str, pictures: Sequence[Photograph]) -> tuple[ExamItem, ...]:
     """Return the exam of an expert by the rules of a board, made from those of its verified pictures that are good.
 
-    A picture passes if it is OK at any of the components that it may show. An expert that judges each component by its
-    own good parts has rows of components. Raises CoeError if the expert cannot run.
+    A picture passes if it is OK at any of the components that it may show; of a good one that does not pass itself, no
+    picture is made, because it would prove nothing. An expert that judges each component by its own good parts has rows
+    of components. Raises CoeError if the expert cannot run.
     """
     expert = board.experts[id]
     by_component = asked.has_limits(expert)
     served = {name: component.steps_of(id) for name, component in photo_labels.served(board.components, id).items()}
     good = good_of(board, id, pictures)
     evenly = good[:: -(-len(good) // _MOST_SHOWN)] if good else []
-    items = []
-    for picture, item, finding in asked.ask_what_must_not_pass(expert, evenly):
+
+    def passes(picture: Photograph, finding: Finding) -> bool:
         verdicts = (
             worst(board.router.next(step, finding).verdict or Verdict.OK for step in steps)
             for name, steps in served.items()
             if picture.component in ("", name)
         )
-        passed = int(any(verdict is Verdict.OK for verdict in verdicts))
-        items.append(ExamItem(item=item, shown=1, passed=passed, component=picture.component if by_component else ""))
-    return apart(added(items))
+        return any(verdict is Verdict.OK for verdict in verdicts)
+
+    said = ((one.picture, one.finding) for one in asked.ask(expert, evenly))
+    passing = [picture for picture, finding in said if finding is not None and passes(picture, finding)]
+    return apart(
+        added(
+            ExamItem(
+                item=item,
+                shown=1,
+                passed=int(passes(picture, finding)),
+                component=picture.component if by_component else "",
+            )
+            for picture, item, finding in asked.ask_what_must_not_pass(expert, passing)
+        )
+    )
 
 
 def by_labels(expert: Expert, asked: Iterable[PictureAnswer]) -> Evaluation:

@@ -24,7 +24,7 @@ from coe.errors import ConfigError
 from coe.helpers.files import FolderLock
 from coe.helpers.rates import Rate
 from coe.inspector import weights_used
-from coe.learn import calibration_text, labelled
+from coe.learn import calibration_text, evaluation, labelled
 from coe.learn.answers import BoardExperts, ExpertAnswers, LabelledFinding
 from coe.learn.calibration import calibrate, unreached, warnings
 from coe.learn.draw_thresholds import draw
@@ -405,21 +405,48 @@ def test_a_calibration_is_written_beside_the_board_file_which_stays_as_it_is(lam
         assert any("calibration of 'lamp'" in said for said in weights_used.warnings(written, known)) is is_old
 
 
+def exam_of(board):
+    """Return the exam by which a line of this board goes."""
+    return weights_used.manifests_of(rules.load(board), Store(board.parent / "store"))["b/lamp"].exam
+
+
 def test_an_expert_is_shown_again_what_must_not_pass_by_the_thresholds_that_are_written(lamp_board, run):
     store = Store(lamp_board.parent / "store")
-    assert run("--escapes", "0.1").status == 0
-    assert store.manifest("b/lamp").exam is None, "nothing was written"
     with store.changing("b/lamp") as manifest:
         missing = ExamItem(item=Shown.MISSING, shown=20, passed=0)
         taken = Exam(items=(missing, ExamItem(item=Shown.TURNED, shown=9, passed=0)))
         store.rewrite(manifest.model_copy(update={"exam": taken}))
+    assert run("--escapes", "0.1").status == 0
+    assert exam_of(lamp_board) == taken, "nothing was written"
     said = run("--escapes", "0.1", "--write")
-    turned = {item.item: item for item in store.manifest("b/lamp").exam.items}
+    assert store.manifest("b/lamp").exam == taken, "which is of the weights, whatever scores a board has for them"
+    turned = {item.item: item for item in exam_of(lamp_board).items}
     assert turned.pop(Shown.MISSING) == missing, "what could not be shown again stays"
     (row,) = turned.values()
     assert (row.item, row.passed > 0.5 * row.shown, row.shown > 9) == (Shown.TURNED, True, True)
     assert f"{row.passed} of {row.shown}" in said.out
     assert "REVIEW at U1, U2" in said.out, "they have a polarity by their names"
+    calibration_file.path_for(lamp_board).unlink()
+    assert exam_of(lamp_board) == taken, "the exam goes with the calibration"
+
+
+def test_an_exam_of_other_weights_or_of_good_parts_that_do_not_pass_closes_no_gap(lamp_board, run, monkeypatch):
+    store = Store(lamp_board.parent / "store")
+    with store.changing("b/lamp") as manifest:
+        blind = Exam(items=(ExamItem(item=Shown.TURNED, shown=20, passed=14),))
+        store.rewrite(manifest.model_copy(update={"exam": blind}))
+    assert run("--escapes", "0.1", "--write").status == 0
+    taken = exam_of(lamp_board)
+    assert taken != blind
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation, "worst", lambda verdicts: Verdict.REVIEW)  # as of dark pictures
+        assert run("--escapes", "0.1", "--write").status == 0
+    assert exam_of(lamp_board) == blind
+    assert run("--escapes", "0.1", "--write").status == 0
+    assert exam_of(lamp_board) == taken
+    with store.changing("b/lamp") as manifest:
+        store.rewrite(manifest.model_copy(update={"checksum": "0" * 32}))
+    assert exam_of(lamp_board) == blind
 
 
 @pytest.mark.parametrize(
@@ -433,7 +460,7 @@ def test_parts_at_any_angle_are_not_shown_turned_and_surfaces_not_missing(lamp_b
     with store.changing("b/lamp") as manifest:
         store.rewrite(manifest.model_copy(update=known))
     assert run("--escapes", "0.1", "--write").status == 0
-    assert {row.item for row in store.manifest("b/lamp").exam.items} == shown
+    assert {row.item for row in exam_of(lamp_board).items} == shown
 
 
 def test_a_calibration_that_does_not_fit_or_cannot_be_written_is_said(lamp_board, run):
@@ -460,7 +487,7 @@ def test_calibrations_that_end_at_the_same_time_write_one_after_the_other(lamp_b
 
     monkeypatch.setattr(calibration_text, "text", noted)
     assert run("--escapes", "0.1", "--write").status == 0
-    assert free == [None]
+    assert {*free} == {None}
 
 
 def test_an_expert_none_of_whose_pictures_can_be_judged_stays_as_it_is(lamp_board, run):
