@@ -77,12 +77,14 @@ class GoodLimits:
     """How far a picture of a good part lies from its reference at most.
 
     `largest` is the largest difference that lasts, in grey levels; `misfit` is what the correlation with the reference
-    lacks of 1. `pictures` is the number of good parts that say so.
+    lacks of 1. `pictures` is the number of good parts that say so. They hold for the reference of this checksum, "" for
+    any.
     """
 
     largest: float
     misfit: float
     pictures: int
+    reference: str = ""
 
     def __post_init__(self) -> None:
         """Raise ValueError for limits over which no picture could lie."""

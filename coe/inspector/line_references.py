@@ -94,7 +94,9 @@ def check_learned(
                     f"expert '{expert.id}' learned {how}, but '{component.name}' has {has}; train it again with "
                     f"--board, or write `reference:` of '{component.name}' as it was then"
                 )
-            if component.references and learned and learned != frames:
+            limits = {id: manifests[expert.weights].limits.get(id) for id in component.references}
+            are_others = any(own and own.reference not in ("", digests[id]) for id, own in limits.items())
+            if component.references and ((learned and learned != frames) or are_others):
                 names = ", ".join(f"'{id}'" for id in component.references)
                 raise StoreError(
                     f"expert '{expert.id}' was trained with other references than the present {names}; train it "

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from coe.core import Expert
+from coe.core import Expert, GoodLimits
+from coe.errors import StoreError
 from coe.helpers.plugins import running
 from coe.store import bodies
 from coe.store.blob_format import optional_of
 from coe.store.kinds import BACKBONE, Image, Kind, ModuleKind, Progress, Trained, TrainingPlan
 from coe.store.learned import LearnedPictures
 from coe.store.manifest import Manifest
+from coe.store.reference_reader import ReferenceReader
 from coe.store.skeletons import bare_skeleton
 from coe.store.store import Store
 from coe.variants import accept
@@ -109,11 +111,20 @@ def put(
         preprocessing=trained.preprocessing,
         unproven=trained.unproven,
         exam=trained.exam,
-        limits=trained.limits,
+        limits=_bound(trained.limits, start_in or store),
         reference=reference,
         looks=trained.looks,
     )
     return bodies.divide_frozen(store, manifest, trained.frozen) if trained.frozen else manifest
+
+
+def _bound(limits: Mapping[str, GoodLimits], store: Store) -> dict[str, GoodLimits]:
+    """Return limits, by the id of a reference, each with the checksum of this reference as a store has it now."""
+    references, bound = ReferenceReader(store), dict(limits)
+    for id, own in limits.items():
+        with suppress(StoreError):  # those of pairs, which bring their references along, have no id
+            bound[id] = replace(own, reference=references.manifest(id).checksum)
+    return bound
 
 
 def _learned_since(store: Store, start: str | None, trained: Trained) -> LearnedPictures | None:

@@ -26,6 +26,7 @@ experts:
 components:
   U1: {inspect: day, reference: [blank, marked]}
 """
+DAY_ALONE = [line.replace("none: any", "none: OK") for line in BOARD.splitlines() if "PatchPart" not in line]
 LOOKS = {"blank": np.copy, "marked": second_look}
 
 
@@ -110,6 +111,14 @@ def test_an_expert_is_bound_to_all_frames_in_which_it_learned(learned, call):
     assert call(*verify, command=experts_command).status == 1
     with pytest.raises(StoreError, match="was trained with other references"):
         Inspector("two.yaml", allow_kinds=["golden_parts"], profile=None)
+
+
+def test_limits_of_good_parts_are_bound_to_the_reference_from_which_they_were_measured(learned):
+    (learned / "day.yaml").write_text("\n".join(DAY_ALONE) + "\n", encoding="utf-8")
+    Inspector("day.yaml", allow_kinds=["golden_parts"], profile=None).close()
+    References(Store(None)).put("two/marked", learn({"new": second_look(part(3))}).encoded("another"))
+    with pytest.raises(StoreError, match="was trained with other references"):
+        Inspector("day.yaml", allow_kinds=["golden_parts"], profile=None)
 
 
 @pytest.mark.usefixtures("learned")
