@@ -162,6 +162,8 @@ def _check_names(board: str, components: Iterable[str]) -> None:
 def _board_of(path: Path, board: str, bits: int | None) -> tuple[Path | None, str, int | None]:
     """Return the file of a board if there is one, its name, and `bits`, or its own, of 16-bit samples."""
     if path.suffix in (".yaml", ".yml") and not path.exists():
+        if not path.parent.is_dir():  # before the training, which takes long
+            raise ConfigError(f"{path}: there is no folder {path.parent}; make it, or give another file")
         name = path.stem
         ExpertId.of(f"{name}/x")
         return None, name, bits

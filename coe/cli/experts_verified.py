@@ -6,11 +6,13 @@ Exams are shown here for all commands that say what an expert's word is worth.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rich.progress import track
 
 from coe.board import rules
 from coe.board.rules import Rules
@@ -105,7 +107,7 @@ class Calibrate(_Verified):
                 continue  # it learned from them, to stand behind the other
             try:
                 _check(asked, loaded.experts[id], of_expert)
-                answers = asked.answers(id, of_expert)
+                answers = asked.answers(id, _tracked(id, of_expert))
             except CoeError as error:
                 complain(f"{id}: {error}")
                 trouble = True
@@ -161,6 +163,11 @@ class Calibrate(_Verified):
             out.print(f"  {made.entry}")
             out.print(f"  {made.then}")
         return done
+
+
+def _tracked(id: str, pictures: Sequence[Photograph]) -> Iterable[Photograph]:
+    """Yield pictures that an expert judges, and show on a terminal how many are judged."""
+    return track(pictures, f"judging by {id}", console=err, transient=True, disable=not err.is_terminal)
 
 
 def _examine(board: Rules, store: Store, pictures: Mapping[str, Sequence[Photograph]], allowed: Sequence[str]) -> None:
@@ -295,7 +302,8 @@ class Evaluate(_Verified):
         unjudged: list[Result] = []
         for id, of_expert in pictures.items():
             try:
-                one = evaluation.by_rules(board, board.experts[id], asked.ask(board.experts[id], of_expert))
+                said = asked.ask(board.experts[id], _tracked(id, of_expert))
+                one = evaluation.by_rules(board, board.experts[id], said)
             except CoeError as error:
                 complain(f"{id}: {error}")
                 unjudged += [_failed(id, picture.name, str(error)) for picture in of_expert]

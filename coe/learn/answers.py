@@ -113,7 +113,7 @@ class BoardExperts:
         line_references.check(board, self._kinds)
         self._references = References(references_of or store)
 
-    def answers(self, id: str, pictures: Sequence[Photograph]) -> ExpertAnswers:
+    def answers(self, id: str, pictures: Iterable[Photograph]) -> ExpertAnswers:
         """Return what an expert says of its pictures; raises CoeError if it cannot run."""
         # Raw scores: what the rules say of an earlier calibration must not go into the next.
         raw = replace(self._board.experts[id], temperature=1.0, ignore_under={})

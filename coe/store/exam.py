@@ -136,7 +136,7 @@ class Exam(StrictModel):
         if self.is_surface:
             notes.append(
                 "its pictures do not show where the part is (a surface, a part that fills them, or a part that lies "
-                "anywhere), so no exam shows whether missing or turned parts pass: give bad pictures of each"
+                "anywhere), so no exam shows that it stops missing or turned parts: give bad pictures of each"
             )
         if self.left_out:
             few = list_few(self.left_out, _NAMED)

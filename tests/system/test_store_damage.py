@@ -20,7 +20,7 @@ from coe.errors import StoreError
 from coe.helpers import files
 from coe.helpers.files import alone
 from coe.runtime.cpu import CpuDevice
-from coe.store import kinds, runnable_kinds, tensor_files, weights_file
+from coe.store import kinds, runnable_kinds, weights_file
 from coe.store.store import Store
 from coe.store.store_reader import MANIFEST, NoSuchExpert
 from coe.testing import Experiment
@@ -389,7 +389,7 @@ def test_what_a_killed_writer_leaves_is_swept_by_the_next(store, tmp_path, step)
         # The child is killed at a step of its own, and nothing of its end runs.
         die = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # noqa: E731
         if step == "_place":
-            tensor_files.os.fsync = die
+            os.fsync = die
         elif step == "replacing":
             store.rewrite = die
         else:
@@ -426,7 +426,7 @@ def test_a_first_put_that_fails_leaves_no_folder(store, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tensor_files.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StoreError, match=r"t/new.*No space left"):
         put(store, "t/new")
     assert not store.folder("t/new").exists()
