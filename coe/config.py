@@ -186,9 +186,13 @@ def black_ends() -> bool:
 def read_timeout_s() -> float:
     """Return how many seconds a piece of a picture is waited for; raises ConfigError for a time that is none."""
     text = os.environ.get(READ_TIMEOUT_VARIABLE, "")
-    if text and not (seconds := parse_seconds(text)):
+    try:
+        seconds = parse_seconds(text) if text else READ_TIMEOUT_S
+    except ConfigError as error:
+        raise ConfigError(f"${READ_TIMEOUT_VARIABLE}: {error}") from None
+    if not seconds:
         raise ConfigError(f"${READ_TIMEOUT_VARIABLE}: '{text[:40]}' is not above 0; give a time, like 30s")
-    return seconds if text else READ_TIMEOUT_S
+    return seconds
 
 
 def parse_bytes(text: str) -> int:

@@ -175,6 +175,15 @@ def test_it_answers_for_an_idle_line_with_empty_pools(family, name, rules):
     assert all(not one for one in said) or family in ("assign", "arrange")
 
 
+def test_whatever_a_policy_of_a_user_raises_where_it_is_made_is_one_sentence():
+    class Broken(policies.class_of("prefetch", "none")):
+        def __init__(self):
+            raise ValueError("no model of demand")
+
+    with pytest.raises(ConfigError, match="Broken.*no model of demand"):
+        policies.make("prefetch", Broken)
+
+
 @pytest.mark.parametrize("family", policies.FAMILIES)
 def test_an_unknown_name_lists_what_there_is(family):
     with pytest.raises(ConfigError) as caught:

@@ -84,8 +84,6 @@ def _checked(family: str, policy: object) -> type[Policy]:
             f"{family}={values.shown(policy)}: give the name of a policy ({', '.join(names(family))}), "
             f"or a subclass of {parent.__module__}.{parent.__name__}"
         )
-    try:
+    with plugins.running(f"{family} policy", policy.__name__, "made"):  # a method may be missing, or an argument
         policy()
-    except TypeError as error:  # a method that the line calls is missing, or a value of an argument
-        raise ConfigError(f"{family} policy '{policy.__name__}' cannot be made: {error}") from None
     return policy

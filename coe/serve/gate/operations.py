@@ -96,11 +96,9 @@ class Visit:
         return str(self.request.path_params[name])
 
     def name(self, part: str) -> str:
-        """Return a name in the path; raises Problem if it has hidden characters, is too long, or leads to a folder.
-
-        Also for bytes that are no UTF-8, in whose place stands U+FFFD: two such names would be one.
-        """
+        """Return a name in the path; raises Problem if it has hidden characters, is too long, or leads to a folder."""
         name = _unquoted(self.part(part)) if self.request.scope.get(QUOTED) else self.part(part)
+        # U+FFFD stands for bytes that are no UTF-8: two names with it may have been different.
         if not 0 < len(name) <= NAME or not is_visible(name) or {"\n", "\ufffd"} & {*name}:
             raise Problem(
                 ProblemKind.BAD_REQUEST,
