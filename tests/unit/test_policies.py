@@ -180,7 +180,7 @@ def test_whatever_a_policy_of_a_user_raises_where_it_is_made_is_one_sentence():
         def __init__(self):
             raise ValueError("no model of demand")
 
-    with pytest.raises(ConfigError, match="Broken.*no model of demand"):
+    with pytest.raises(ConfigError, match=r"Broken.*no model of demand"):
         policies.make("prefetch", Broken)
 
 
