@@ -40,6 +40,8 @@ _LEAST = (20.0, 0.003)
 """The least difference in grey levels, and the least misfit: parts that differ less differ equally."""
 _CAP, _MOST = 1.1, 240.0
 """No limit lies above so many times the largest difference of all good parts, nor above so many grey levels."""
+_WIDE = 128.0
+"""Above a limit of so many grey levels few defects stand out."""
 _USUAL, _PRIOR, _LEANS = 0.4, 4, 10
 """The deviation of the logarithms that is usual, by how many good parts that is thought to be known, and the most good
 parts of other components that count beside a component's own."""
@@ -231,7 +233,7 @@ def _is_over(part: GoodPart | ExamPicture, limits: GoodLimits) -> bool:
 def _taught(
     parts: Sequence[GoodPart], sizes: Mapping[str, tuple[int, int]], limits: Mapping[str, GoodLimits]
 ) -> Iterator[str]:
-    """Yield sentences about references with few good parts, or none."""
+    """Yield sentences about references with few good parts, or none, or whose good parts differ much."""
     counts = {id: sum(part.reference == id for part in parts) for id in sizes}
     if untaught := [id for id, own in limits.items() if not own.pictures]:
         yield (
@@ -244,6 +246,11 @@ def _taught(
         yield (
             f"few good parts of {list_few(few)}: their limits depend on other parts, and a bad part among them may "
             f"hide defects; give {_FEW} of each, better ten"
+        )
+    if wide := [f"{id or 'pairs'} ({own.largest:.0f})" for id, own in limits.items() if own.largest > _WIDE]:
+        yield (
+            f"good parts of {list_few(wide)} differ by so many of 255 grey levels from their reference that most "
+            "defects lie below the limit: give each look a reference of its own, or train patch"
         )
 
 

@@ -194,6 +194,16 @@ def test_one_picture_of_a_part_teaches_no_limit(tmp_path):
     assert judged(replace(EXPERT, limits=trained.limits), noisy(part(0), 1), reference).doubt == ""
 
 
+@pytest.mark.parametrize(("levels", "is_told"), [((60, 70), False), ((10, 180), True)])
+def test_good_parts_that_differ_so_much_that_few_defects_stand_out_are_told(tmp_path, levels, is_told):
+    for number in range(8):
+        picture = plain_chip(number)
+        picture[6:12, 6:14] = levels[number % 2]
+        Image.fromarray(picture).save(tmp_path / f"{number}.png")
+    trained = difference.train(EXPERT, plan(tmp_path, references={"U1": reference_of(plain_chip(99), "U1")}), silent)
+    assert any("U1 (" in remark and "255 grey levels" in remark for remark in trained.remarks) is is_told
+
+
 def test_what_golden_takes_for_no_defect_is_for_a_person_if_good_parts_differ_less():
     reference = reference_of(part())
 
