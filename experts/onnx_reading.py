@@ -33,6 +33,8 @@ Unsqueeze Upsample
 """
 _PASSED = frozenset(_PASSING.split())
 """Operators that change where numbers stand, or how they are written, and no number."""
+_SCALE_KEPT = _PASSED | {"AveragePool", "Clip"}
+"""Operators behind which pixels have the same range."""
 _NOT_READ = frozenset({"Shape", "Size"})
 """Operators that read no number."""
 _MOST_PASSED = 12
@@ -172,7 +174,7 @@ def normalised(graph: onnx.GraphProto) -> dict[str, Any]:
         readers = [node for node in graph.node if names.intersection(node.input) and node.op_type not in _NOT_READ]
         if not readers:
             break
-        if not all(node.op_type in _PASSED for node in readers):
+        if not all(node.op_type in _SCALE_KEPT for node in readers):
             node, *others = readers
             beside = [_constant(name, makers, constants) for name in node.input if name not in names]
             numbers = [np.asarray(one, np.float64) for one in beside if one is not None]

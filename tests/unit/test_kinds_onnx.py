@@ -179,6 +179,7 @@ def beginning_with(path, nodes, **numbers):
         ("x = Sub(images, picture)", {"picture": np.full((1, 3, 32, 32), 117.0)}, "0..255"),
         ("c = Constant<value_float=255.0>() x = Div(images, c)", {}, "0..255"),
         ("wide = Pad(images, edges) x = Relu(wide)", EDGES, ""),
+        ("cut = Clip(images, c, m) a = Sub(cut, mean) x = Div(a, deviation)", COLOURS | {"c": 0.0, "m": 1.0}, "0..1"),
         # Beside them stands no number.
         *[(f"x = {one}", {}, "") for one in ("Add(images, images)", "Sub(images, images)")],
         *[(f"x = {one}", {"none": np.zeros((0, 1, 1, 1))}, "") for one in ("Add(images, none)", "Mul(images, none)")],
