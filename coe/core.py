@@ -84,7 +84,7 @@ class GoodLimits:
     largest: float
     misfit: float
     pictures: int
-    reference: str = ""
+    reference: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
         """Raise ValueError for limits over which no picture could lie."""

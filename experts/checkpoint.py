@@ -112,9 +112,9 @@ def read_checkpoint(path: Path) -> Foreign:
     torch_file.check_tensors(str(path), state, most_bytes=path.stat().st_size)
     settings = _plain_settings(content)
     record = records.of_checkpoint(settings)
-    return Foreign(
-        state, labels or record.labels, layers, record.input_size, record.seen, record.unsaid, settings=settings
-    )
+    # What is as long as no tensor is no list of what the network gives.
+    its = record.labels if any(value.shape[:1] == (len(record.labels or ()),) for value in state.values()) else None
+    return Foreign(state, labels or its, layers, record.input_size, record.seen, record.unsaid, settings=settings)
 
 
 def _is_network(value: Any) -> bool:

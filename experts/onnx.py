@@ -147,7 +147,10 @@ class _Session:
             raise StoreError(f"{path}: {_refusal(path, first_line(error), library_version())}") from error
         self.outputs = self._session.get_outputs()
         self.entry = Entry.of(path, self._session.get_inputs())
-        self.is_classifier = onnx_forms.is_classifier(self.outputs, self.entry)
+        try:
+            self.is_classifier = onnx_forms.is_classifier(self.outputs, self.entry)
+        except StoreError as error:
+            raise StoreError(f"{path}: {error}") from None
         self.shape = tuple(size if isinstance(size, int) else None for size in self.outputs[0].shape)
         self.takes_bytes = self.entry.kind == "tensor(uint8)"
         self.metadata: Mapping[str, str] = self._session.get_modelmeta().custom_metadata_map

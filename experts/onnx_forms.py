@@ -165,10 +165,8 @@ def apart(outputs: Sequence[Any], entry: Entry) -> list[str]:
     """Return the name of the table of boxes end to end whose scores and labels come apart; none if they do not.
 
     So are (n, N, 5) and whole numbers (n, N), and (n, N, 4), scores (n, N) and whole numbers (n, N), these also of one
-    picture alone, without n. Other outputs, such as masks, are left out. TensorFlow's boxes are left as they are.
+    picture alone, without n. Other outputs, such as masks, are left out. Raises StoreError for TensorFlow's boxes.
     """
-    if _are_of_tensorflow([one.name for one in outputs], entry):
-        return []
     shapes = {one.name: [size if isinstance(size, int) else 0 for size in one.shape] for one in outputs}
     floats = [one.name for one in outputs if one.type in _FLOATS]
     # A classifier of four labels gives (1, 4), or (n, 4), perhaps beside the best label and its score.
@@ -186,6 +184,11 @@ def apart(outputs: Sequence[Any], entry: Entry) -> list[str]:
     labels = sorted(one.name for one in outputs if one.type in _WHOLES and one.name in rows)
     if len(labels) != 1 or len(scores) != (width == _ALONE):
         return []
+    if _are_of_tensorflow([*shapes], entry):
+        raise StoreError(
+            "its boxes begin with y, if it is TensorFlow's as it seems; export it with boxes that begin with x, and "
+            "with pictures as (n, 3, S, S)"
+        )
     return [(CHOSEN if rank == 2 else UNNUMBERED) + "+".join([*boxes, *scores, *labels])]
 
 

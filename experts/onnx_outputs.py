@@ -217,7 +217,7 @@ def _spread(values: Floats, count: int) -> Floats:
     present = _are_boxes(scores)
     if not _are_numbers(numbers[present], count):
         raise StoreError(f"its boxes have labels beyond its {count}; give all its labels")
-    if (numbers != np.round(numbers)).any():
+    if (~present & (numbers > 0) & (numbers < 1)).any():
         raise StoreError("its boxes are not rows of corners, score, label; export it with the label last")
     return np.where((numbers[:, None] == np.arange(count)[:, None]) & present[:, None], scores[:, None], np.float32(0))
 

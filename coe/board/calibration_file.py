@@ -12,9 +12,9 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Self, cast
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from coe.board.board_spec import BoardSpec, StatedScores
 from coe.core import NOTHING, Shown
@@ -67,6 +67,12 @@ class CalibratedExam(StrictModel):
     shown: Annotated[int, Field(ge=1)]
     passed: _Count
     component: str = ""
+
+    @model_validator(mode="after")
+    def _refuse_more_than_shown(self) -> Self:
+        if self.passed > self.shown:
+            raise ValueError(f"of {self.shown} pictures {self.passed} cannot have passed")
+        return self
 
 
 class CalibratedExpert(StatedScores):

@@ -154,6 +154,8 @@ _INSIDE = re.compile(r"(?<![^./])(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_w
 _ENDS = (".", "/")
 """The last letter of a prefix: of a part of a network, or of a key of a dict."""
 _COUNTER = "num_batches_tracked"
+_FIGURE = re.compile(r"(^|[._/])(best|top|train|val|test)?_?(acc|accuracy|loss|epoch|step|lr|score|f1|map)\w*$", re.I)
+"""How trainings call single numbers that they save beside the weights."""
 _IGNORED_SETTINGS = frozenset({"training", "inplace", "momentum", "i", "np", "type", "p"})
 """Settings of layers that change nothing when they judge, and numbers by which a network counts its layers."""
 _AROUND = {"DataParallel", "DistributedDataParallel", "OptimizedModule", "AveragedModel"}
@@ -202,9 +204,10 @@ def unwrapped(
         prefixes = " or ".join(start.rstrip("./") or "." for start in found)
         raise StoreError(f"{where}: holds {len(found)} networks that fit; choose one with --prefix {prefixes}")
     used = {f"{start}{name}" for start in found for name in wanted}
-    rest = [name for name, value in state.items() if name not in used and value.is_floating_point()]
+    numbers = [name for name, value in state.items() if not value.dim() and _FIGURE.search(name)]
+    free = {*used, *numbers}
+    rest = [name for name, value in state.items() if name not in free and value.is_floating_point()]
     outside = [name for name in rest if not name.startswith(first) or (not first and "/" in name)]
-    # A single number beside the network, such as an accuracy, is no weight.
     weights = [name for name in outside if state[name].dim()]
     if weights and not prefix and not drop_rest:
         raise StoreError(

@@ -99,9 +99,12 @@ def boxes_of(file: Path, labels: Sequence[str], shape: tuple[int, ...]) -> tuple
 
 
 def _corners(shares: Sequence[float]) -> tuple[float, float, float, float]:
-    """Return left, top, right and bottom of a centre and a size, or of the corners of a polygon; raises ValueError."""
-    if len(shares) == 4:
-        x, y, width, height = shares
+    """Return left, top, right and bottom of a centre and a size, or of the corners of a polygon; raises ValueError.
+
+    Behind a size may stand a score.
+    """
+    if len(shares) in (4, 5):
+        x, y, width, height = shares[:4]
         return x - width / 2, y - height / 2, x + width / 2, y + height / 2
     if len(shares) < 6 or len(shares) % 2:
         raise ValueError(shares)

@@ -176,14 +176,16 @@ def _examine(board: Rules, store: Store, pictures: Mapping[str, Sequence[Photogr
     from coe.learn.answers import BoardExperts
 
     asked, taken = BoardExperts(board, store, allowed), dict[str, list[ExamItem]]()
-    for id, of_expert in pictures.items():
-        known = store.manifest(board.experts[id].weights)
-        # At which angle its parts lie is no defect, and a surface has no part.
-        no_defect = {Shown.TURNED: known.metrics.get("turned"), Shown.MISSING: known.exam and known.exam.is_surface}
-        taken[id] = [one for one in evaluation.examined(board, asked, id, of_expert) if not no_defect.get(one.item)]
-        show_exam(id, (known.exam or Exam()).again(taken[id]))
-    with calibration_text.alone(board.path):
-        calibration_text.put_exams(board.path, taken)
+    try:
+        for id, of_expert in pictures.items():
+            known = store.manifest(board.experts[id].weights)
+            # At which angle its parts lie is no defect, and a surface has no part.
+            no_defect = {Shown.TURNED: known.metrics.get("turned"), Shown.MISSING: known.exam and known.exam.is_surface}
+            taken[id] = [one for one in evaluation.examined(board, asked, id, of_expert) if not no_defect.get(one.item)]
+            show_exam(id, (known.exam or Exam()).again(taken[id]))
+    finally:  # an expert that cannot run takes no exam of others along
+        with calibration_text.alone(board.path):
+            calibration_text.put_exams(board.path, taken)
     tell_gaps(rules.load(board.path), store)
 
 

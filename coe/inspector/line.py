@@ -150,9 +150,11 @@ class Line:
                 self._changer.learn(change.now.router, change.experts)
                 try:
                     self._boards.switch(boards, change.now, change.then)
-                finally:  # an interrupt leaves both as they were, or changes both
+                    self._assembly = change.assembly
+                except BaseException:  # an interrupt leaves both as they were, or changes both
                     if self._boards.present == tuple(boards):
                         self._assembly = change.assembly
+                    raise
         except BaseException:
             self._boards.recover()
             give_back(self._changing)

@@ -188,14 +188,16 @@ class LineBoards:
             for board in boards:
                 self._images.setdefault(board.key, set())
             is_over = not any(self._images.get(board.key) for board in ending)
+            told = then if is_over else now
+            state = _State(tuple(boards)) if is_over else _State(tuple(boards), ending, then)
             try:
                 # The rules are told before an image by them can come.
-                self._tell(then if is_over else now)
-            except BaseException:  # an interrupt: nobody knows whether they were told, and twice is no harm
-                self._tell(then if is_over else now)
+                self._tell(told)
+                self._state = state
+            except BaseException:  # an interrupt: nobody knows what was done, and twice is no harm
+                self._tell(told)
+                self._state = state
                 raise
-            finally:  # in one step
-                self._state = _State(tuple(boards), () if is_over else ending, None if is_over else then)
             self._forget(ending if is_over else ())
 
     def _let_go(self) -> None:

@@ -22,7 +22,7 @@ from coe.core import FULL, NOTHING, Shown, Verdict
 from coe.errors import StoreError, list_few
 from coe.helpers.spelling import composed
 from coe.inspector.precision import allowed
-from coe.store.exam import NO_EXAM, NO_GOOD, NOT_TOLD, Exam, ExamItem, ExamRow, added, stops_of, warnings_of
+from coe.store.exam import NO_EXAM, NO_GOOD, NOT_TOLD, Exam, ExamItem, ExamRow, stops_of, warnings_of, worst_of
 from coe.store.manifest import Manifest
 from coe.store.reference_reader import ReferenceReader
 from coe.store.store_reader import NoSuchExpert, StoreReader
@@ -126,16 +126,21 @@ def read_manifests(board: Rules, store: StoreReader) -> dict[str, Manifest]:
 
 
 def _as_calibrated(board: Rules, manifests: Mapping[str, Manifest]) -> dict[str, Manifest]:
-    """Return manifests, by weights, with the exams that their experts took with the scores of the calibration."""
-    taken: dict[str, list[ExamItem]] = {}
-    for id, (checksum, exam) in board.calibrated.items():
-        manifest = manifests.get(weights := board.experts[id].weights)
-        if manifest is not None and manifest.checksum == checksum:
-            taken.setdefault(weights, []).extend(ExamItem.model_validate(dict(item)) for item in exam)
+    """Return manifests, by weights, with the exams that their experts took with the scores of the calibration.
+
+    What experts share their weights with is what the worst of their exams says.
+    """
+    sharing: dict[str, list[str]] = {}
+    for id, expert in board.experts.items():
+        sharing.setdefault(expert.weights, []).append(id)
     calibrated = dict(manifests)
-    for weights, items in taken.items():
-        again = (manifests[weights].exam or Exam()).again(added(items))
-        calibrated[weights] = manifests[weights].model_copy(update={"exam": again})
+    for weights, manifest in manifests.items():
+        measured = [board.calibrated.get(id, ("", ())) for id in sharing[weights]]
+        taken = [exam if checksum == manifest.checksum else () for checksum, exam in measured]
+        if any(taken):
+            own = manifest.exam or Exam()
+            exams = [own.again(ExamItem.model_validate(dict(item)) for item in exam) for exam in taken]
+            calibrated[weights] = manifest.model_copy(update={"exam": worst_of(exams)})
     return calibrated
 
 
@@ -175,7 +180,8 @@ def stale(board: Rules, manifests: Mapping[str, Manifest]) -> tuple[str, ...]:
     old = [
         f"'{id}'"
         for id, (checksum, _) in board.calibrated.items()
-        if (manifest := manifests.get(board.experts[id].weights)) is not None and manifest.checksum != checksum
+        if id in board.experts and (manifest := manifests.get(board.experts[id].weights)) is not None
+        if manifest.checksum != checksum
     ]
     return (f"the calibration of {list_few(old)} was measured with other weights; calibrate again",) if old else ()
 

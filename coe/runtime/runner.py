@@ -157,8 +157,9 @@ def _check(finding: Finding, expert: Expert) -> None:
     """Raise CoeError for a finding of a user's kind that is not what `Finding` states."""
     if (finding.expert, finding.variant) != (expert.id, expert.variant):
         raise CoeError(f"it answered as expert {finding.expert!r:.60} in {finding.variant!r:.20}")
-    texts = (finding.doubt, finding.reference, finding.caution, finding.read or "", *finding.allowed)
-    if not all(isinstance(text, str) for text in texts) or not isinstance(finding.boxes, tuple):
+    texts = (finding.doubt, finding.reference, finding.caution, *finding.allowed)
+    are_texts = all(isinstance(text, str) for text in texts) and isinstance(finding.read, str | None)
+    if not are_texts or not isinstance(finding.boxes, tuple) or any(len(box.xyxy) != 4 for box in finding.boxes):
         raise CoeError("a field of its finding has another type than `Finding` states")
     if not (isinstance(finding.heat, Heat | None) and isinstance(finding.likeness, Likeness | None)):
         raise CoeError("the heat or the likeness of its finding has another type than `Finding` states")
@@ -168,7 +169,7 @@ def _check(finding: Finding, expert: Expert) -> None:
     if strange := sorted(labels.difference(expert.labels, {NOTHING})):
         raise CoeError(f"it said '{strange[0]}', which is not one of its labels ({', '.join(expert.labels)})")
     scores_given = (finding.score, *(box.score for box in finding.boxes))
-    if not all(map(math.isfinite, scores_given)):
+    if not all(map(math.isfinite, (*scores_given, finding.margin))):
         raise CoeError("its scores are not numbers; the weights are damaged or badly trained")
     if not -_NEARLY <= min(scores_given) <= max(scores_given) <= 1 + _NEARLY:
         raise CoeError(f"its scores go from {min(scores_given):g} to {max(scores_given):g}, not from 0 to 1")

@@ -188,6 +188,23 @@ def added(items: Iterable[ExamItem]) -> tuple[ExamItem, ...]:
     return tuple(rows.values())
 
 
+def worst_of(exams: Sequence[Exam]) -> Exam:
+    """Return one exam for experts that judge by the same weights with other thresholds.
+
+    It has the rows to which one of them is blind, and those that all have, each as the expert took it that lets most
+    pass.
+    """
+    rows: dict[str, list[ExamItem]] = {}
+    for exam in exams:
+        for item in exam.items:
+            rows.setdefault(item.name, []).append(item)
+    worst = (
+        max(of_name, key=lambda row: (row.is_blind, not row.is_passed, row.rate.share)) for of_name in rows.values()
+    )
+    items = tuple(row for row in worst if row.is_blind or len(rows[row.name]) == len(exams))
+    return exams[0].model_copy(update={"items": items})
+
+
 def apart(items: Iterable[ExamItem]) -> tuple[ExamItem, ...]:
     """Return rows of single components as one row of each item, beside those of components of which too much passes.
 

@@ -1,5 +1,6 @@
 """Calibration: verified pictures, honest scores, thresholds for a wanted rate, and their entries in a board file."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import picture_folders
 import pytest
+import yaml
 from golden_parts import good, part
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -428,6 +430,33 @@ def test_an_expert_is_shown_again_what_must_not_pass_by_the_thresholds_that_are_
     assert "REVIEW at U1, U2" in said.out, "they have a polarity by their names"
     calibration_file.path_for(lamp_board).unlink()
     assert exam_of(lamp_board) == taken, "the exam goes with the calibration"
+
+
+def test_the_exam_of_shared_weights_is_that_of_the_expert_that_lets_most_pass(lamp_board, run, call):
+    text = lamp_board.read_text()
+    other = "  lens: {kind: onnx, labels: [dark, bright], input: 32, reject: [dark], weights: b/lamp}\ncomponents:\n"
+    lamp_board.write_text(text.replace("components:\n", other) + "  U3: {inspect: lens}\n")
+    store = Store(lamp_board.parent / "store")
+    with store.changing("b/lamp") as manifest:
+        blind = Exam(items=(ExamItem(item=Shown.TURNED, shown=20, passed=14),))
+        store.rewrite(manifest.model_copy(update={"exam": blind}))
+    assert run("--escapes", "0.1", "--write").status == 0
+    assert exam_of(lamp_board).blind != ()
+    file = calibration_file.path_for(lamp_board)
+    taken = [{"item": "turned", "shown": 200, "passed": 0}]
+    said = yaml.safe_load(file.read_text())
+    said["experts"]["lamp"]["exam"] = taken
+    file.write_text(yaml.safe_dump(json.loads(json.dumps(said)), sort_keys=False))
+    assert exam_of(lamp_board) == blind, "the other expert took none with its own scores"
+    given = ("--images", lamp_board.parent / "labelled", "--store", lamp_board.parent / "store")
+    said["experts"]["lens"] = {"origin": dict(said["experts"]["lamp"]["origin"]), "exam": [dict(taken[0])]}
+    file.write_text(yaml.safe_dump(json.loads(json.dumps(said)), sort_keys=False))
+    assert exam_of(lamp_board).blind == ()
+    assert call("evaluate", lamp_board, *given, command=experts_command).status in (0, 1), "pictures of one alone"
+    said["experts"]["lens"]["exam"][0]["passed"] = 201
+    file.write_text(yaml.safe_dump(json.loads(json.dumps(said)), sort_keys=False))
+    refused = call("evaluate", lamp_board, *given, command=experts_command)
+    assert (refused.status, "b.calibration.yaml:" in refused.words) == (2, True)
 
 
 def test_an_exam_of_other_weights_or_of_good_parts_that_do_not_pass_closes_no_gap(lamp_board, run, monkeypatch):

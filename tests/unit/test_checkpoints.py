@@ -115,6 +115,7 @@ WRAPPED = {
     "AveragedModel": averaged,
     "reference script": lambda s: {"model": s, **training(s)},
     "weights": lambda s: {"weights": s, "epoch": 1, "accuracy": torch.tensor(0.9)},
+    "figures among them": lambda s: s | {"best_acc": torch.tensor(0.9), "train/loss": torch.tensor(0.1)},
     "the same twice": lambda s: {"last": s, "best": dict(s)},
     "parts that were compiled": lambda s: {
         f"model.{name.replace('layer1.', 'layer1._orig_mod.').replace('fc.', '_fsdp_wrapped_module.fc.')}": value
@@ -274,6 +275,7 @@ RECORDS = {
     "numbers by label": ({"class_to_idx": {"bad": 1, "ok": 0}}, {"labels": ("ok", "bad")}),
     "labels of Lightning": ({"hyper_parameters": {"class_names": ["ok", "bad"]}}, {"labels": ("ok", "bad")}),
     "labels of samples": ({"labels": ["ok", "ok", "bad"]}, {"labels": None}),
+    "names of something else": ({"names": [f"run {number}" for number in range(777)]}, {"labels": None}),
 }
 
 

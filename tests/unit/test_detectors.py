@@ -198,7 +198,8 @@ def test_what_a_kind_of_ones_own_may_not_say(label, score, boxes, named):
         *({"doubt": ["glare"]}, {"expert": ["d"]}, {"expert": "other"}, {"variant": None}, {"read": 7}),
         *({"allowed": None}, {"allowed": (3,)}, {"reference": None}, {"caution": b"x"}, {"heat": "x"}, {"boxes": None}),
         *({"likeness": "x"}, {"score": 5.0}, {"score": -1.0}, {"score": "1"}, {"boxes": (box(score=1.5),)}),
-        *({"boxes": ("x",)}, {"boxes": [box()]}, {"label": None}),
+        *({"boxes": ("x",)}, {"boxes": [box()]}, {"label": None}, {"margin": None}, {"margin": NAN}, {"read": b""}),
+        {"boxes": (Box("joint", 0.9, (0.0, 0.0, 4.0)),)},
     ],
     ids=str,
 )

@@ -124,7 +124,8 @@ def test_tensorflows_boxes_which_begin_with_y_are_not_taken_for_others(tmp_path,
     given = f"float[1,20,4] {named}, float[1,20] scores, int32[1,20] classes"
     table = np.tile(np.float32([8, 4, 16, 20]), (1, 20, 1))
     file = save(tmp_path / "d.onnx", rows, given, taken=f"{taken or f'float[1,3,{SIZE},{SIZE}]'} images", table=table)
-    assert label_as(call, file, "joint,bridge", "--layout", "end2end").status == 2
+    said = label_as(call, file, "joint,bridge", "--layout", "end2end")
+    assert (said.status, "begin with x" in said.words, "d.onnx" in said.words) == (2, True, True)
 
 
 @pytest.mark.parametrize("row", [[4, 8, 20, 16, 0, 0.9], [0.1, 0.2, 0.5, 0.4, 0.9, 0]], ids=["label first", "shares"])

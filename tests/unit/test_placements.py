@@ -93,12 +93,13 @@ def test_x_and_y_are_of_one_point_and_a_side_is_not_read_past(tmp_path):
             read_file(written(tmp_path / name, said))
 
 
-@pytest.mark.parametrize("order", ["Ref,Y,X,Rot,Side", "Ref,X,Y,Side,Rot"])
+@pytest.mark.parametrize("order", ["Ref,Y,X,Rot,Side", "Ref,X,Y,Side,Rot", "REF,Y,X,Rotation,Layer"])
 def test_a_second_table_in_another_order_of_columns_is_refused(tmp_path, order):
     text = "Ref,X,Y,Rot,Side\nR1,12.7,-3.5,90,top\n\n{}\nU2,4,30,90,bottom\n"
     with pytest.raises(ConfigError, match=r"a\.csv:4"):
         read_file(written(tmp_path / "a.csv", text.format(order)), units="mm")
-    assert len(read_file(written(tmp_path / "a.csv", text.format("Ref,X,Y,Rot,Side")), units="mm").placements) == 2
+    for same in ("Ref,X,Y,Rot,Side", "REF,X,Y,Rotation,Layer"):
+        assert len(read_file(written(tmp_path / "a.csv", text.format(same)), units="mm").placements) == 2
 
 
 def test_a_spreadsheet_with_parts_on_several_sheets_is_refused_by_their_names(tmp_path):

@@ -195,6 +195,12 @@ def test_a_cell_that_is_merged_over_several_rows_says_the_same_of_each(tmp_path)
     made.save(tmp_path / "a.xlsx")
     parts = read_bom(tmp_path / "a.xlsx")
     assert [(part.value, part.package) for part in parts.values()] == [("10k", "0402"), ("10k", "0402"), ("1", "0402")]
+    made = openpyxl.Workbook()  # a part, and what may be bought in its place
+    for one in (("Designator", "Comment", "Order"), ("R1", "10k", "A-1"), ("", "10k 1%", "B-2"), ("C1", "1u", "")):
+        made.worksheets[0].append(one)
+    made.worksheets[0].merge_cells("A2:A3")
+    made.save(tmp_path / "b.xlsx")
+    assert {refdes: part.value for refdes, part in read_bom(tmp_path / "b.xlsx").items()} == {"R1": "10k", "C1": "1u"}
 
 
 def test_signs_of_no_width_are_no_part_of_a_cell(tmp_path):

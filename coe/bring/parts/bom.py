@@ -71,7 +71,7 @@ def read_bom(path: Path, form: Answers = AS_IT_IS, *, raw: bytes | None = None, 
             f"{path}: no line is the header of a BOM, with separators between designators ({names}) and values or "
             f"packages; save it as CSV, name its columns so, or {_WHICH_COLUMN}"
         )
-    expect_one_order(path, table.lines, header)
+    expect_one_order(path, table.lines, header, *_named(form))
     rows = _joined(_rows(path, lines_below(table.lines, header), header))
     bom = _parts(path, rows, header, form)
     if not form.bom_columns and not any(map(_LIKE_A_NAME.search, bom)):
@@ -96,9 +96,8 @@ def _header(lines: Sequence[TextLine], form: Answers) -> PlacementHeader | None:
 
     A line that names nothing but a number of the maker, or a description, may be a remark: others are taken first.
     """
-    names = {**vocabulary.BOM_COLUMNS, **{str(field): (name,) for field, name in form.bom_columns.items()}}
     unsure = None
-    for header in find_headers(lines, names, ("refdes",), names.keys() - {"refdes", "quantity"}):
+    for header in find_headers(lines, *_named(form)):
         if header.separator is None:
             continue
         others = header.columns.keys() - {"refdes", "quantity", "value"}
@@ -106,6 +105,12 @@ def _header(lines: Sequence[TextLine], form: Answers) -> PlacementHeader | None:
             return header
         unsure = unsure or header
     return unsure
+
+
+def _named(form: Answers) -> tuple[Mapping[str, Sequence[str]], Collection[str], Collection[str]]:
+    """Return the names of the columns by field, the fields that a header needs, and those of which it needs one."""
+    names = {**vocabulary.BOM_COLUMNS, **{str(field): (name,) for field, name in form.bom_columns.items()}}
+    return names, ("refdes",), names.keys() - {"refdes", "quantity"}
 
 
 def _rows(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> Iterator[Row]:

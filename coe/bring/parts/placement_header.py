@@ -18,6 +18,7 @@ Names: TypeAlias = list[tuple[str, int]]
 """The names of a line, and where each begins."""
 _MOST_JOINED = 8  # lines of one row of names, by line breaks in them
 _OPEN = re.compile(r'(?:^|[,;\t|])\s*"(?:[^"]|"")*$')  # the end of a line whose last cell goes on in the next one
+_DIGIT = re.compile(r"\d")
 _QUALIFIER = re.compile(
     "^(?:component|comp|part|placement|place|mount(?:ing|ed)?|assembly|board|pcb|smt|symbol|sym|circuit|schematic)"
 )
@@ -177,12 +178,22 @@ def _columns(bare: list[str], known_of: Mapping[str, Sequence[str]], *, needs_pa
     return columns
 
 
-def expect_one_order(path: Path, lines: Sequence[TextLine], header: PlacementHeader) -> None:
-    """Raise ConfigError for lines that repeat a header with its columns in another order."""
-    texts = [line for line in lines if line.number >= header.number and header.names[-1] in line.text]
-    words = {line.number: re.findall(r"[^\s,;|!\"]+", line.text) for line in texts}
-    names = words.get(header.number, [])
-    if others := [number for number, its in words.items() if its != names and sorted(its) == sorted(names)]:
+def expect_one_order(
+    path: Path,
+    lines: Sequence[TextLine],
+    header: PlacementHeader,
+    names: Mapping[str, Sequence[str]],
+    needs: Collection[str],
+    one_of: Collection[str] = (),
+) -> None:
+    """Raise ConfigError for a further header whose columns stand in another order; a row of a part has a digit."""
+    below = [line for line in lines if line.number > header.number and not _DIGIT.search(line.text)]
+    others = [
+        other.number
+        for other in (find_headers(below, names, needs, one_of) if header.number else ())
+        if any(header.columns.get(field, at) != at for field, at in other.columns.items())
+    ]
+    if others:
         raise fault(path, others, "another table begins, whose columns have another order; give each table a file")
 
 

@@ -104,7 +104,7 @@ class _PlacementReader:
         if not lines:
             raise ConfigError(f"{self._path}: the placement file is empty; export it again")
         header = self._header(lines)
-        expect_one_order(self._path, lines, header)
+        expect_one_order(self._path, lines, header, self._columns, self._needs)
         remarks = measures.unit_remarks(lines)
         found = [*rows([line for line in lines if line.number not in remarks], header)]
         units_below = {row.number: words for row in found if (words := _units_in(row))}

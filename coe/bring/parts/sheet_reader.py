@@ -22,6 +22,7 @@ MOST_CELLS, MOST_SIGNS = 1 << 20, 64 << 20
 OLE = b"\xd0\xcf\x11\xe0"
 """How files of old Excel begin, and boards of Altium."""
 _PARTS = re.compile(r"content\.xml|xl/w.*|xl/(?i:sharedstrings|styles)\.xml|META-INF/manifest\.xml")
+_DESIGNATOR = re.compile(r"[A-Za-z]{1,3}\d{1,4}\s*($|[,;])")
 _FORMATS = {
     "cells are struck out": rb'<(?:\w+:)?strike\s*(?:/|val="(?:1|true)")|text-line-through-style="solid"',
     "rows or columns are hidden": rb'<(?:\w+:)?(?:row|col)\b[^>]*\shidden="[1t]|visibility="(?:collapse|filter)"',
@@ -65,10 +66,11 @@ def sheets_of(raw: bytes) -> list[Sheet]:
                 if count > MOST_CELLS or signs > MOST_SIGNS:
                     raise ValueError(f"it has more than {MOST_CELLS:,} cells, or {MOST_SIGNS:,} characters in them")
         for (top, left), (bottom, _) in values.merged_cell_ranges or ():
-            # A cell that is merged over several rows says the same of each.
-            if shown := rows.get(top + 1, {}).get(left):
+            # A cell that is merged over several rows says the same of each that names parts of its own.
+            if said := rows.get(top + 1, {}).get(left):
                 for row in filter(rows.__contains__, range(top + 2, bottom + 2)):
-                    rows[row].setdefault(left, shown)
+                    if any(map(_DESIGNATOR.match, rows[row].values())):
+                        rows[row].setdefault(left, said)
         columns = sorted({at for texts in rows.values() for at in texts})
         if len(rows) * len(columns) > 4 * MOST_CELLS:
             raise ValueError(f"its table has {len(rows):,} rows and {len(columns):,} columns")

@@ -306,8 +306,8 @@ _MARK = "\ufeff"  # spreadsheets take a table without this mark for one of the c
 
 _FIGURES = "name title value unit lower upper events trials asked open missing definition"
 _CALLS = (
-    "board serial key pass recipe version decided refdes component verdict reason expert label score "
-    "outcome said_label note answered by"
+    "board serial key recipe version decided refdes component verdict reason expert label score "
+    "outcome said_label note answered by pass"
 )
 
 
@@ -363,9 +363,9 @@ def _cells(gate: Gate, row: Any) -> Sequence[object]:
         return "" if moment_us is None else gate.config.local.at(moment_us).isoformat(sep=" ", timespec="seconds")
 
     return (
-        row.board_id, row.serial, row.key, row.pass_number, row.recipe, row.version, time(row.decided_us),
-        row.refdes, row.component, row.verdict, row.reason, row.expert, row.label, row.score, row.outcome,
-        row.said_label, row.note, time(row.verified_us), row.verified_by,
+        row.board_id, row.serial, row.key, row.recipe, row.version, time(row.decided_us), row.refdes, row.component,
+        row.verdict, row.reason, row.expert, row.label, row.score, row.outcome, row.said_label, row.note,
+        time(row.verified_us), row.verified_by, row.pass_number,
     )  # fmt: skip
 
 
