@@ -77,6 +77,15 @@ def test_devices_share_an_expert_with_more_work_than_one_of_them_can_do(devices,
     assert min(images_by_device(line)[id] for id in ids) > 0.8 * 400 / devices
 
 
+@pytest.mark.parametrize(("load_s", "images", "most_s"), [(2.0, 150, 6.0), (3.0, 200, 8.0)])
+def test_work_in_batches_of_one_is_shared_as_the_long_work_that_it_is(load_s, images, most_s):
+    """An image takes 0.06 s: 9 and 12 s on a single device, where one large batch would take 1.5 and 2 s."""
+    small = replace(QUICK, per_image_s=0.01, load_s=load_s, max_batch=1)
+    line = line_on({"cuda:0": (1, 1), "cuda:1": (1, 1)}, {"A": 1, "B": 1}, quick=small)
+    inspect(line, "A" * images, 0.0)
+    assert last_s(line) < most_s
+
+
 @pytest.mark.parametrize("factor", [2, 3])
 def test_a_slower_device_takes_its_share_of_a_hot_expert(factor):
     """What both can do: 1 + 1 / factor times the work of the quick device, but for a load of a second."""

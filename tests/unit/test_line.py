@@ -65,6 +65,20 @@ def test_with_room_for_few_experts_the_longest_waits_are_no_longer_than_those_of
     assert p50["late-binding"] < p50["coserve"]
 
 
+@pytest.mark.parametrize("load_s", [0.2, 0.05])
+def test_an_expert_that_never_leaves_runs_although_others_make_room_all_the_time(load_s):
+    """The executor is busy for 95 % of the time, and a load takes less than a batch: there is always one to come."""
+    counts = {chr(ord("A") + number): round(24 / (number + 1) ** 0.5) for number in range(16)}
+    chance, price = random.Random(0), cost(per_image_s=0.04, base_s=0.056, load_s=load_s, max_batch=16)
+    line = line_of(
+        board(counts), 56, strategy="late-binding", workspace=16, costs=dict.fromkeys(map(str.lower, counts), price)
+    )
+    for number in range(1200):
+        line.arrive(20.0 + 0.046 * number, chance.choices([*counts], [*counts.values()])[0])
+    line.run()
+    assert max(result.latency_s for result in line.results.values()) < 15.0
+
+
 def test_a_detector_stays_while_its_predecessors_have_stages_waiting():
     """All are as likely to be used; it is what b will send that keeps d here."""
     rules = board({"A": 2, "B": 2, "C": 1}, {"b": "d"})

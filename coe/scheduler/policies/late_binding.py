@@ -22,6 +22,9 @@ _YOUNGEST_S = 0.1
 """This is added to ages: among images that have just come the gain alone decides."""
 _URGENCY = 3
 """The power of an age in the ranking of loads: the higher, the shorter the longest waits, and the longer the others."""
+_LONG = 0.25
+"""A group takes long if it takes more than this share of all loads that are waited for. With more, an expert that never
+leaves waits longer; with less, no simulated run changes."""
 _CLEARLY = 1 - 1e-9
 """So far apart are two times that are not equal but for rounding."""
 
@@ -117,7 +120,7 @@ class Devices:
         if waiting and holders:
             # Each holder takes the share with which all of them end together.
             costs = {id: self._world.costs(self._teams[id][0].device, expert) for id in holders}
-            shares_s = {id: cost.batch_s(waiting) / len(self._teams[id]) for id, cost in costs.items()}
+            shares_s = {id: cost.batches_s(waiting) / len(self._teams[id]) for id, cost in costs.items()}
             together_s = 1 / added(1 / max(share_s, 1e-12) for share_s in shares_s.values())
         for id, work in self.work.items():
             if id in shares_s:
@@ -178,7 +181,8 @@ class Ready(Select):
     """The full batch that has waited longest, then batches by size: a batch that is not full may still grow.
 
     Groups in a hurry go first, by due time. While stages wait for absent experts, the group of the next expert to leave
-    for them goes before the rest, so that no load waits for room. Of several devices each takes only what it ends
+    for them goes before the rest, so that no load waits for room; but not before a full batch whose group takes long,
+    which would never run if its expert never leaves. Of several devices each takes only what it ends
     sooner than any other (`Devices`).
     """
 
@@ -221,11 +225,27 @@ class Ready(Select):
             if (group := _group(executor, expert)) not in leaving:
                 yield group
         first = blockers[:1] if blockers and blockers[0] not in leaving and blockers[0].due_s == math.inf else []
+        if first and (fullest := self._outweighing(executor, first[0])) is not None and fullest not in leaving:
+            first = [fullest, *first]
         yield from first
         elsewhere = first + leaving
         for expert in self._fullest[id]:
             if (group := _group(executor, expert)) not in elsewhere and group.due_s == math.inf:
                 yield group
+
+    def _outweighing(self, executor: Executor, blocking: Group) -> Group | None:
+        """Return the full batch that has waited longest, if its group takes long beside the loads that are waited for.
+
+        Then the executor is what holds the line up, and not the room for the next load. None if the group of the expert
+        that is to leave has waited as long.
+        """
+        pool = executor.pool
+        group = next((_group(executor, expert) for expert in self._fullest[pool.id] if pool.is_ready(expert)), None)
+        if group is None or group.due_s < math.inf or group.since_s >= blocking.since_s:
+            return None
+        cost = self._world.costs(executor.device, group.expert)
+        is_full = len(group) >= cost.max_batch
+        return group if is_full and cost.batches_s(len(group)) > _LONG * self._devices.absent_s else None
 
     def _must_leave(self, pool: ModelPool, blocking: Group) -> bool:
         """Return whether the blocking group's expert must leave now: it has run, and an absent group is due earlier."""
@@ -391,7 +411,7 @@ class Gain(Prefetch):
             expert = next((expert for expert in work.parts if expert not in here), None)
             if expert is None or self._waits_longer(expert):
                 continue
-            alone_s = self._world.costs(executor.device, expert).batch_s(self._backlog.waiting(expert))
+            alone_s = self._world.costs(executor.device, expert).batches_s(self._backlog.waiting(expert))
             begins_s = devices.ready_s(here.id, now) + self._world.switch_s(here, expert)
             # With this share both end together.
             share = min(1.0, (ends_s - begins_s) / (work.of(expert) + alone_s))
@@ -412,7 +432,7 @@ class Gain(Prefetch):
             if expert in holder.pool:
                 continue
             switch_s = self._world.switch_s(holder.pool, expert)
-            run_s = self._world.costs(holder.device, expert).batch_s(stages)
+            run_s = self._world.costs(holder.device, expert).batches_s(stages)
             if id == executor.pool.id:
                 here_s = self._devices.ready_s(id, now) + switch_s + run_s
             else:
