@@ -86,9 +86,10 @@ class Photograph:
         return self.name.rpartition("/")[0] or self.name
 
     def stamp(self) -> FileStamp | None:
-        """Look by what the file is known now; None if there is none."""
+        """Look by what the file is known now, with its own reference if it has one; None if there is none."""
         with suppress(OSError):
-            return FileStamp.of(self.path.stat())
+            files = [FileStamp.of(path.stat()) for path in (self.path, self.reference) if path is not None]
+            return FileStamp(sum(one.bytes for one in files), sum(one.modified_ns for one in files))
         return None
 
     @property

@@ -416,6 +416,21 @@ def test_experts_that_ran_in_other_variants_are_another_run(tmp_path):
             run.bind({"fp16"})
 
 
+def test_a_picture_is_known_with_the_reference_that_it_came_with(tmp_path):
+    for name, size in (("a.png", 5), ("b.png", 7), ("c.png", 9)):
+        (tmp_path / name).write_bytes(bytes(size))
+    alone, one, other = (
+        Photograph(tmp_path / "a.png", "C", reference=reference and tmp_path / reference).stamp()
+        for reference in (None, "b.png", "c.png")
+    )
+    assert len({alone, one, other}) == 3
+    again = Photograph(tmp_path / "a.png", "C", reference=tmp_path / "b.png")
+    assert again.stamp() == one
+    os.utime(tmp_path / "b.png", ns=(1, 1))
+    assert again.stamp() != one
+    assert Photograph(tmp_path / "a.png", "C", reference=tmp_path / "gone.png").stamp() is None
+
+
 def test_resume_of_nothing_is_a_start_and_a_killed_run_keeps_the_figures_before_it(tmp_path):
     with start(tmp_path / "new", resume=True) as run:
         assert run.done == frozenset()
