@@ -177,7 +177,7 @@ class Inspect(Placing, WatchOptions, OnLine):
             )
             report = out_dir / REPORT
             references = inspection.references_of(items, board, options.store, identity.references, bits)
-            pictures = PixelSource(source.pixels, references, source.view)
+            pictures = PixelSource(results.unchanged(source.pixels, items), references, source.view)
             try:
                 rendered = partial(write_report, report, board.board, results.results, summary, pictures, used=used)
                 results.writes.attempt(report, rendered)

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from coe import config
 from coe.board.completeness import Expected, is_absent
 from coe.core import Request, Result
-from coe.errors import ConfigError, readable, shortened
+from coe.errors import ConfigError, ImageError, readable, shortened
 from coe.helpers import system
 from coe.helpers.files import (
     DiskFull,
@@ -36,6 +37,7 @@ from coe.results.result_lines import from_line, taken_of, to_line
 from coe.results.run_file import RunFile, RunIdentity, RunUsed
 from coe.results.summary import NOBODY_ASKED, RunFigures, Summary, is_skipped, summarise
 
+T = TypeVar("T")
 RESULTS, TABLE, SUMMARY = "results.jsonl", "results.csv", "summary.json"
 
 
@@ -85,6 +87,18 @@ class ResultsFile:
     def taken(self) -> Mapping[str, FileStamp]:
         """Of which file each verdict is, by the image's name, where that was said."""
         return {name: stamp for name, stamp in self._taken.items() if name in self._results}
+
+    def unchanged(self, pixels: Callable[[str], T], items: Iterable[Photograph]) -> Callable[[str], T]:
+        """Return a function that gives pixels by an image's name; it raises ImageError if its file is another now."""
+        by_name = {item.name: item for item in items}
+
+        def checked(name: str) -> T:
+            now = by_name[name].stamp() if name in by_name else None
+            if now is not None and now != self._taken.get(name, now):
+                raise ImageError("was changed after its verdict")
+            return pixels(name)
+
+        return checked
 
     def drop(self, image: str) -> None:
         """Forget the result of an image whose file is another now: it counts as missing until it has a new one."""

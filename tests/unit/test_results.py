@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from thorough import THOROUGH
 
 from coe.core import Box, Failure, FailureKind, Finding, Request, Result, Verdict
-from coe.errors import ConfigError
+from coe.errors import ConfigError, ImageError
 from coe.helpers import files
 from coe.helpers.files import LOCK, DiskFull, NotWritten, write_atomically
 from coe.pictures.photographs import Photograph
@@ -381,6 +381,20 @@ def test_a_picture_that_is_another_now_is_inspected_again(tmp_path, was, now, ag
         run.write(result("a"), None if was is None else FileStamp(*was))
     with start(tmp_path, resume=True) as run:
         assert [one.name for one in run.left_of([item("a")], {"a": FileStamp(*now)})] == ["a"] * again
+
+
+def test_a_picture_that_was_changed_after_its_verdict_is_not_shown_beside_it(tmp_path):
+    photographs = [replace(item(name), path=tmp_path / f"{name}.png") for name in "ab"]
+    for one in photographs:
+        one.path.write_bytes(b"picture")
+    with start(tmp_path / "run") as run:
+        for one in photographs:
+            run.write(result(one.name), one.stamp())
+        shown = run.unchanged(str.upper, photographs)
+        photographs[1].path.write_bytes(b"another picture")
+        assert [shown(name) for name in ("a", "c")] == ["A", "C"]
+        with pytest.raises(ImageError, match="changed"):
+            shown("b")
 
 
 def test_figures_of_the_parts_of_a_run_add_up(tmp_path):
