@@ -259,7 +259,11 @@ class ArrivingSource:
             files.setdefault(self.file_of(item.name), []).append(item)
         for name, items in files.items():
             path = self.watched.place(name)
-            self._put(name, EachFile([replace(item, path=path) for item in items], [], self._bits))
+            source: Source = EachFile([replace(item, path=path) for item in items], [], self._bits)
+            if self._layout is not None and path.is_file():
+                source = WholeBoards(self._layout_(), path, self._bits, name)
+                self._serials |= dict.fromkeys((item.serial for item in items), name)
+            self._put(name, source)
 
     def file_of(self, image: str) -> str:
         """Return the name of the file that an image is of: with a layout, an image is a crop."""

@@ -9,11 +9,13 @@ import pytest
 from drawn_boards import PARTS, UM, Pose, disc, draw, layout, recipe, table, truth
 from PIL import Image
 
+from coe.board import rules
 from coe.cli import experts_command, inspect
 from coe.core import Verdict
 from coe.errors import ConfigError
+from coe.pictures.filling import WatchedFolder
 from coe.placement import read_board
-from coe.placement.run_source import WholeBoards
+from coe.placement.run_source import ArrivingSource, WholeBoards
 from coe.results.records import read
 
 
@@ -73,6 +75,23 @@ def test_each_component_of_each_board_has_one_result_and_that_of_its_crop(tiny, 
     other = call(*common, "--images", boards, *placed, "--out", tmp_path / "run", "--resume", command=inspect)
     assert other.status == 2
     assert "holds a run with other placements, another board recipe, or none" in other.words
+
+
+def test_a_watch_that_goes_on_knows_whole_boards_and_their_serials_as_before(tiny, tmp_path):
+    board, folder = rules.load(tiny[0]), tmp_path / "boards"
+    save(folder / "S1.png", draw(layout(), Pose(turn_deg=2, x_px=5)))
+    before, after = (ArrivingSource(WatchedFolder(folder), board, layout(), None) for _ in range(2))
+    before.arrive("S1.png")
+    after.resume(before.items)
+    assert [item.name for item in after.items] == [item.name for item in before.items]
+    for item in before.items:
+        assert np.array_equal(after.pixels(item.name), before.pixels(item.name)), "a crop, not the whole board"
+    assert after.view("S1") is not None
+    save(folder / "sub" / "S1.png", draw(layout()))
+    for source in (before, after):
+        assert {"two pictures have one serial" in str(item.error) for item in source.arrive("sub/S1.png").items} == {
+            True
+        }
 
 
 def test_a_unit_with_a_bad_mark_is_skipped_by_name_and_never_ok(tiny, tmp_path, call):
