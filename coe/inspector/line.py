@@ -148,14 +148,9 @@ class Line:
                 boards = enrol_boards(self._assembly, asked, [self._boards.named(name) for name in keep])
                 change = prepare_change(self._assembly, boards, self._boards.ending_after(boards))
                 self._changer.learn(change.now.router, change.experts)
-                try:
-                    self._boards.switch(boards, change.now, change.then)
-                    self._assembly = change.assembly
-                except BaseException:  # an interrupt leaves both as they were, or changes both
-                    if self._boards.present == tuple(boards):
-                        self._assembly = change.assembly
-                    raise
-        except BaseException:
+                self._assembly = change.assembly
+                self._boards.switch(boards, change.now, change.then)
+        except BaseException:  # an interrupt
             self._boards.recover()
             give_back(self._changing)
             raise

@@ -197,7 +197,8 @@ def test_boards_change_wholly_or_not_at_all_after_an_exception_anywhere(event, i
         boards = LineBoards([SomeBoard("a")], told.append)
         for _ in range(images):
             boards.accept("a", image)
-        is_struck = struck_at(number, event, partial(switched, boards, [SomeBoard("b")]))
+        switch = partial(boards.switch, [SomeBoard("b")], "both", "b")
+        is_struck = struck_at(number, event, partial(recovering, switch, boards.recover))
         assert ends(lambda boards=boards, image=image: boards.answered(image), 5), f"after {event} {number}"
         if boards.present == (SomeBoard("b"),):
             assert (told[0], told[-1]) == ("both" if images else "b", "b")
@@ -208,22 +209,16 @@ def test_boards_change_wholly_or_not_at_all_after_an_exception_anywhere(event, i
     assert number > 20
 
 
-def switched(boards, others):
+def recovering(call, recover):
     try:
-        boards.switch(others, "both", "b")
+        call()
     except BaseException:
-        boards.recover()
+        recover()
         raise
 
 
 def enter_both_and_leave(inside, waiting):
-    try:
-        inside.enter()
-        waiting.enter()
-        inside.leave()
-    except BaseException:
-        inside.recover()
-        raise
+    recovering(lambda: (inside.enter(), waiting.enter(), inside.leave()), inside.recover)
 
 
 @pytest.mark.parametrize("end", ["close", "with", "submit"])

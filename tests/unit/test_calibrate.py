@@ -9,6 +9,7 @@ import numpy as np
 import picture_folders
 import pytest
 import yaml
+from exams import give
 from golden_parts import good, part
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -414,10 +415,8 @@ def exam_of(board):
 
 def test_an_expert_is_shown_again_what_must_not_pass_by_the_thresholds_that_are_written(lamp_board, run):
     store = Store(lamp_board.parent / "store")
-    with store.changing("b/lamp") as manifest:
-        missing = ExamItem(item=Shown.MISSING, shown=20, passed=0)
-        taken = Exam(items=(missing, ExamItem(item=Shown.TURNED, shown=9, passed=0)))
-        store.rewrite(manifest.model_copy(update={"exam": taken}))
+    missing = ExamItem(item=Shown.MISSING, shown=20, passed=0)
+    give(store, "b/lamp", taken := Exam(items=(missing, ExamItem(item=Shown.TURNED, shown=9, passed=0))))
     assert run("--escapes", "0.1").status == 0
     assert exam_of(lamp_board) == taken, "nothing was written"
     said = run("--escapes", "0.1", "--write")
@@ -437,9 +436,7 @@ def test_the_exam_of_shared_weights_is_that_of_the_expert_that_lets_most_pass(la
     other = "  lens: {kind: onnx, labels: [dark, bright], input: 32, reject: [dark], weights: b/lamp}\ncomponents:\n"
     lamp_board.write_text(text.replace("components:\n", other) + "  U3: {inspect: lens}\n")
     store = Store(lamp_board.parent / "store")
-    with store.changing("b/lamp") as manifest:
-        blind = Exam(items=(ExamItem(item=Shown.TURNED, shown=20, passed=14),))
-        store.rewrite(manifest.model_copy(update={"exam": blind}))
+    give(store, "b/lamp", blind := Exam(items=(ExamItem(item=Shown.TURNED, shown=20, passed=14),)))
     assert run("--escapes", "0.1", "--write").status == 0
     assert exam_of(lamp_board).blind != ()
     file = calibration_file.path_for(lamp_board)
@@ -461,9 +458,7 @@ def test_the_exam_of_shared_weights_is_that_of_the_expert_that_lets_most_pass(la
 
 def test_an_exam_of_other_weights_or_of_good_parts_that_do_not_pass_closes_no_gap(lamp_board, run, monkeypatch):
     store = Store(lamp_board.parent / "store")
-    with store.changing("b/lamp") as manifest:
-        blind = Exam(items=(ExamItem(item=Shown.TURNED, shown=20, passed=14),))
-        store.rewrite(manifest.model_copy(update={"exam": blind}))
+    give(store, "b/lamp", blind := Exam(items=(ExamItem(item=Shown.TURNED, shown=20, passed=14),)))
     assert run("--escapes", "0.1", "--write").status == 0
     taken = exam_of(lamp_board)
     assert taken != blind

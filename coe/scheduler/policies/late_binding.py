@@ -15,7 +15,7 @@ from coe.scheduler.backlog import Backlog, Group
 from coe.scheduler.costs import Cost
 from coe.scheduler.executor import Executor
 from coe.scheduler.policies.base import Arrange, Assign, Need, Prefetch, Select, World
-from coe.scheduler.policies.ranking import Ranking
+from coe.scheduler.policies.ranking import Ranking, WaitingWork
 from coe.scheduler.pool import ModelPool, State
 
 _YOUNGEST_S = 0.1
@@ -23,37 +23,10 @@ _YOUNGEST_S = 0.1
 _URGENCY = 3
 """The power of an age in the ranking of loads: the higher, the shorter the longest waits, and the longer the others."""
 _LONG = 0.25
-"""A group takes long if it takes more than this share of all loads that are waited for. With more, an expert that never
-leaves waits longer; with less, no simulated run changes."""
+"""The share of all loads that are waited for over which a group takes long: with more, who never leaves waits longer.
+"""
 _CLEARLY = 1 - 1e-9
 """So far apart are two times that are not equal but for rounding."""
-
-
-class WaitingWork:
-    """The work that waits for the experts of a pool, in seconds; `parts` ranks the experts, the most work first."""
-
-    def __init__(self) -> None:
-        self.parts = Ranking()
-        self.seconds = 0.0
-        self._by_expert: dict[str, float] = {}
-
-    def of(self, expert: str) -> float:
-        """Return the work that waits for an expert, in seconds."""
-        return self._by_expert.get(expert, 0.0)
-
-    def put(self, expert: str, seconds: float) -> None:
-        """Set the work that waits for an expert."""
-        self.drop(expert)
-        self._by_expert[expert] = seconds
-        self.parts.put(expert, -seconds)
-        self.seconds += seconds
-
-    def drop(self, expert: str) -> None:
-        """Forget the work that waits for an expert, if there is any."""
-        if (seconds := self._by_expert.pop(expert, None)) is not None:
-            self.parts.drop(expert)
-            # Rounding must not pile up over weeks of stages.
-            self.seconds = self.seconds - seconds if self._by_expert else 0.0
 
 
 class Devices:
@@ -182,8 +155,8 @@ class Ready(Select):
 
     Groups in a hurry go first, by due time. While stages wait for absent experts, the group of the next expert to leave
     for them goes before the rest, so that no load waits for room; but not before a full batch whose group takes long,
-    which would never run if its expert never leaves. Of several devices each takes only what it ends
-    sooner than any other (`Devices`).
+    which would never run if its expert never leaves. Of several devices each takes only what it ends sooner than any
+    other (`Devices`).
     """
 
     needs = frozenset({Need.SHARED_BACKLOG, Need.LOADS})
@@ -225,27 +198,25 @@ class Ready(Select):
             if (group := _group(executor, expert)) not in leaving:
                 yield group
         first = blockers[:1] if blockers and blockers[0] not in leaving and blockers[0].due_s == math.inf else []
-        if first and (fullest := self._outweighing(executor, first[0])) is not None and fullest not in leaving:
-            first = [fullest, *first]
+        if first:
+            first = [*(group for group in self._outweighing(executor, first[0]) if group not in leaving), *first]
         yield from first
         elsewhere = first + leaving
         for expert in self._fullest[id]:
             if (group := _group(executor, expert)) not in elsewhere and group.due_s == math.inf:
                 yield group
 
-    def _outweighing(self, executor: Executor, blocking: Group) -> Group | None:
-        """Return the full batch that has waited longest, if its group takes long beside the loads that are waited for.
+    def _outweighing(self, executor: Executor, blocking: Group) -> Iterator[Group]:
+        """Yield the full batch that has waited longest, if it came before the blocking group, and its group takes long.
 
-        Then the executor is what holds the line up, and not the room for the next load. None if the group of the expert
-        that is to leave has waited as long.
+        Then the executor is what holds the line up, and not the room for the next load.
         """
-        pool = executor.pool
-        group = next((_group(executor, expert) for expert in self._fullest[pool.id] if pool.is_ready(expert)), None)
-        if group is None or group.due_s < math.inf or group.since_s >= blocking.since_s:
-            return None
+        id, pool = executor.pool.id, executor.pool
+        group = next(_group(executor, expert) for expert in self._fullest[id] if pool.is_ready(expert))
         cost = self._world.costs(executor.device, group.expert)
-        is_full = len(group) >= cost.max_batch
-        return group if is_full and cost.batches_s(len(group)) > _LONG * self._devices.absent_s else None
+        is_long = cost.batches_s(len(group)) > _LONG * self._devices.absent_s
+        if group.since_s < blocking.since_s and group.due_s == math.inf and len(group) >= cost.max_batch and is_long:
+            yield group
 
     def _must_leave(self, pool: ModelPool, blocking: Group) -> bool:
         """Return whether the blocking group's expert must leave now: it has run, and an absent group is due earlier."""

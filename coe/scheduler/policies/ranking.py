@@ -47,3 +47,30 @@ class Ranking:
         """Forget an expert, if it is known."""
         if (entry := self._entries.pop(expert, None)) is not None:
             self._order.remove(entry)
+
+
+class WaitingWork:
+    """The work that waits for the experts of a pool, in seconds; `parts` ranks the experts, the most work first."""
+
+    def __init__(self) -> None:
+        self.parts = Ranking()
+        self.seconds = 0.0
+        self._by_expert: dict[str, float] = {}
+
+    def of(self, expert: str) -> float:
+        """Return the work that waits for an expert, in seconds."""
+        return self._by_expert.get(expert, 0.0)
+
+    def put(self, expert: str, seconds: float) -> None:
+        """Set the work that waits for an expert."""
+        self.drop(expert)
+        self._by_expert[expert] = seconds
+        self.parts.put(expert, -seconds)
+        self.seconds += seconds
+
+    def drop(self, expert: str) -> None:
+        """Forget the work that waits for an expert, if there is any."""
+        if (seconds := self._by_expert.pop(expert, None)) is not None:
+            self.parts.drop(expert)
+            # Rounding must not pile up over weeks of stages.
+            self.seconds = self.seconds - seconds if self._by_expert else 0.0
