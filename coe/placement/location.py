@@ -102,6 +102,10 @@ def _registered(grey: DecodedImage, layout: Layout) -> Location:
     expected = _expected(view, layout)
     recipe, names = layout.recipe, list(layout.fiducials)
     form, scale = recipe.fiducials, 1000 / recipe.um_per_pixel
+    height, width = grey.shape
+    if recipe.picture not in (None, (width, height)):
+        wanted = " x ".join(map(str, recipe.picture or ()))
+        return Location(expected, {}, reasons=(f"the picture has {width} x {height} pixels, not {wanted}",))
     if form is None:  # a fixture holds it
         return Location(expected, {}, expected)
     points = points_of(layout.fiducials.values())

@@ -146,7 +146,10 @@ class LandmarkSpec(StrictModel):
 
 
 class RecipeSpec(StrictModel):
-    """The keys of a recipe. A board that is `held` by a fixture lies where the camera says, and has no fiducials."""
+    """The keys of a recipe. A board that is `held` by a fixture lies where the camera says, and has no fiducials.
+
+    Then its place follows from the width and height in pixels of each `picture`; None for any.
+    """
 
     recipe: Name
     side: Side
@@ -154,6 +157,7 @@ class RecipeSpec(StrictModel):
     outline: OutlineSpec
     fiducials: FiducialsSpec | None = None
     held: bool = False
+    picture: tuple[Annotated[int, Field(ge=1)], Annotated[int, Field(ge=1)]] | None = None
     tolerance_um: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] = 100.0
     most_turn: Annotated[float, Field(gt=0, le=30, allow_inf_nan=False)] = 5.0
     most_stretch: Annotated[float, Field(gt=0, le=0.2, allow_inf_nan=False)] = 0.02

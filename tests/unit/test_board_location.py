@@ -36,6 +36,16 @@ def test_any_board_within_the_limits_is_found_to_a_fraction_of_a_pixel(pose, see
     assert location.fit.um_per_pixel == pytest.approx(UM / pose.stretch, rel=1e-3)
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_a_board_in_a_picture_of_another_size_than_the_recipe_has_is_not_where_it_should_be(held):
+    picture = draw(LAYOUT)
+    height, width = picture.shape[:2]
+    changes = {"held": True, "fiducials": None} if held else {}
+    for size, fits in (([width, height], True), ([height, width], False), ([width, height + 1], False)):
+        location = locate(picture, layout(**changes, picture=size))
+        assert (location.registered, "pixels" in location.why) == (fits, not fits)
+
+
 numbers = st.floats(-1000, 1000)
 
 

@@ -414,6 +414,8 @@ def test_places_in_pixels_of_pictures_make_a_board_without_marks(call, folder):
     recipe = layout.recipe
     assert (recipe.held, recipe.fiducials, recipe.components["M4-screw"].size) == (True, None, (40.0, 40.0))
     layout.check(rules.load("block").components, "block")
+    assert recipe.picture == (BLANK.shape[1], BLANK.shape[0])
+    assert not locate(np.pad(picture, ((0, 0), (0, 100), (0, 0))), layout).registered
     fit = locate(picture, layout).fit
     (site,) = [site for site in layout.sites if site.refdes == "P1"]
     corners = fit.pixels(np.array([(corner.x_mm, corner.y_mm) for corner in site.corners]))

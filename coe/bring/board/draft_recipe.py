@@ -193,7 +193,7 @@ class RecipeDraft:
     """A recipe in the making: what files tell, and what pictures tell of the camera and the marks.
 
     `fiducials` are all of one diameter and look; without any, a fixture holds each board. `landmarks` are marks that
-    may tell how a board lies where those do not.
+    may tell how a board lies where those do not. `picture` is the width and height that all pictures must have then.
     """
 
     name: str
@@ -204,6 +204,7 @@ class RecipeDraft:
     search_mm: float = 5.0
     landmarks: tuple[Mark, ...] = ()
     landmark: Mark | None = None
+    picture: tuple[int, int] | None = None
 
     def measured(self, camera: FoundCamera, seen: Sequence[Sequence[Mark]]) -> RecipeDraft:
         """Return the draft with a camera, and with those of its marks that all pictures show, as they look there."""
@@ -253,6 +254,8 @@ class RecipeDraft:
             turn, middle, slant = f"{self.camera.turn:g}", _pair(self.camera.middle), _pair(self.camera.keystone)
             lines.append(f"camera: {{turn: {turn}, middle: {middle}, keystone: {slant}}}  # measured in the pictures")
         lines += self._fiducials() or [_HELD]
+        if self.picture is not None:
+            lines.append(f"picture: {_pair(self.picture)}  # pixels; in pictures of another size parts lie elsewhere")
         if (mark := self.landmark) is not None:
             lines.append(
                 f"landmark: {{at: {_pair((mark.x_mm, mark.y_mm))}, diameter: {mark.diameter_mm:g}, look: {mark.look}}}"

@@ -259,6 +259,9 @@ class Making:
 
         Where it is not sure how the board lies, no part is taken for one that pictures do not show.
         """
+        sizes = {(pixels.shape[1], pixels.shape[0]) for pixels in pictures.values()}
+        if not draft.fiducials and len(sizes) == 1:
+            draft = replace(draft, picture=sizes.pop())
         layout, more, pngs = self._layout(draft), list(notes), dict[Path, bytes]()
         more += [
             f"a board that lies {way} would not be noticed; name a landmark in the recipe" for way in blind_to(layout)
