@@ -41,18 +41,26 @@ def blind_to(layout: Layout) -> tuple[str, ...]:
 
 def warnings_of(layout: Layout) -> tuple[str, ...]:
     """Return what a person must know before boards are cut by a layout, a sentence for each way to lie wrong."""
+    held = layout.recipe.held
+    more: tuple[str, ...] = ()
+    if held and layout.recipe.picture is None:
+        more = (
+            "pictures of any size are accepted, and the parts lie elsewhere in those of another size, unnoticed; add "
+            "`picture: [width, height]` in pixels to the board recipe",
+        )
     if blind_to(layout) == (_UNHELD,):
         return (
             "no fiducials locate the board: if it has moved in its fixture, it is cut wrongly, unnoticed; "
             "add a landmark to the board recipe",
+            *more,
         )
-    what = "landmark coincides" if layout.recipe.held else "fiducials coincide"
-    moved = tuple(
+    what = "landmark coincides" if held else "fiducials coincide"
+    more += tuple(
         f"{mark.refdes} lies at ({mark.x_mm:g}, {mark.y_mm:g}) mm in parts.csv, and no fiducial is where the "
         "board recipe has it: are both of the same board and revision, with the same origin?"
         for mark in layout.moved_marks[:1]
     )
-    return moved + tuple(
+    return more + tuple(
         f"the {what} if the board is {way}: such a board goes unnoticed and is cut wrongly; name a "
         "landmark or other fiducials in the board recipe"
         for way in blind_to(layout)

@@ -252,7 +252,7 @@ class WatchRun(InspectionRun):
             self._named.add(name)
             source = self._source.arrive(name, entry)
             for item in [] if source is None else source.items:
-                reason = entry.reason or "was incomplete, or had just arrived, when the watch ended"
+                reason = entry.reason or "was incomplete, had just arrived or was waiting when the watch ended"
                 if entry.kind is EntryKind.FILE and name not in self._folder.listing.files:
                     reason = "was deleted before its verdict"
                 result = Result(request_of(item), None, (), 0.0, item.failure or Failure(FailureKind.IMAGE, reason))

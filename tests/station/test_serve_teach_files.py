@@ -83,6 +83,7 @@ side: top
 um_per_pixel: 50  # TODO: how many
 outline: {x: [0, 20], y: [0, 16]}  # mine
 held: true
+picture: [600, 400]
 components:
   mine: {size: [1, 2]}
 """
@@ -112,7 +113,7 @@ def test_of_a_recipe_that_is_there_the_map_changes_alone(tmp_path):
     made_beside(draft, f"recipe: r\nside: top\n{outline}{measured}{fiducials}components:\n  A: {{size: [1, 1]}}\n")
     take_map(draft)
     after = draft.state
-    kept = {key: value for key, value in before.recipe.items() if key not in ("um_per_pixel", "held")}
+    kept = {key: value for key, value in before.recipe.items() if key not in ("um_per_pixel", "held", "picture")}
     found = yaml.load(measured + fiducials, yaml.BaseLoader)
     assert (after.recipe, after.rules, after.open) == (kept | found, {"board": "mine", "components": {}}, ())
     assert (draft.folder / "overlay-SN1.png").is_file()

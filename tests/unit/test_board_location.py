@@ -375,7 +375,8 @@ def test_a_board_that_a_fixture_holds_lies_where_the_camera_says():
     corners = np.array([(0.0, 0.0), (20.0, 16.0)])
     assert np.abs(location.fit.pixels(corners) - expected.pixels(corners)).max() < 0.2
     assert blind_to(held)
-    assert warnings_of(held)
+    sized = layout(fiducials=None, held=True, picture=[pixels.shape[1], pixels.shape[0]])
+    assert set(warnings_of(sized)) < set(warnings_of(held)), "without it, pictures of any size are cut"
     mark = {"at": [9, 14.5], "diameter": 1.0, "look": "bright"}
     told = layout(fiducials=None, held=True, landmark=mark)
     assert not blind_to(told)

@@ -39,7 +39,7 @@ from coe.serve.teach.teach_steps import crops
 from coe.serve.teach.teach_work import command_of
 from coe.store.store import Store
 
-_OF_THE_MAP = ("um_per_pixel", "camera", "fiducials", "held", "landmark")
+_OF_THE_MAP = ("um_per_pixel", "camera", "fiducials", "held", "picture", "landmark")
 
 
 def take_map(draft: BoardDraft) -> None:
