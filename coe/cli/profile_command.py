@@ -124,14 +124,21 @@ def _profiled(site: ProfiledSite, place: Path, *, quick: bool, faithful: int | N
         def say(sentence: str) -> None:
             err.print(sentence)
 
-        done = profiling.profile_machine(
-            site,
-            place=place,
-            effort=profiling.QUICK if quick else profiling.THOROUGH,
-            steps=profiling.ProgressSteps(say, step),
-            faithful=faithful,
-            on_machine=on_machine,
-        )
+        try:
+            done = profiling.profile_machine(
+                site,
+                place=place,
+                effort=profiling.QUICK if quick else profiling.THOROUGH,
+                steps=profiling.ProgressSteps(say, step),
+                faithful=faithful,
+                on_machine=on_machine,
+            )
+        except BaseException:
+            watch.end()
+            if watch.disturbed:  # figures that are too slow would be resumed from
+                profiling.unfinished(place).unlink(missing_ok=True)
+                point_out("note", "other programs kept cores busy, so the next run measures everything again", err)
+            raise
         watch.end()
     for what, load in watch.disturbed.items():
         point_out("warning", f"{what}: other programs kept cores busy meanwhile ({load.words()})", err)

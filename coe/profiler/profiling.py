@@ -262,6 +262,11 @@ def _on_machine(site: ProfiledSite, profile: Profile, images: int) -> Callable[[
 # A profile under way: each figure is saved as soon as it is measured, so an interrupted run can go on
 
 
+def unfinished(place: Path) -> Path:
+    """Return the file beside a profile's place from which an interrupted run is resumed."""
+    return place.with_name(f".{place.stem}.partial.json")
+
+
 class Draft:
     """The profile of this machine so far: from an interrupted run, from an earlier profile, or empty.
 
@@ -270,7 +275,7 @@ class Draft:
 
     def __init__(self, place: Path, say: Callable[[str], None]) -> None:
         self._place = place
-        self._partial = place.with_name(f".{place.stem}.partial.json")
+        self._partial = unfinished(place)
         self.profile = self._start(say)
 
     def __repr__(self) -> str:

@@ -181,8 +181,15 @@ def test_an_interrupted_run_goes_on_where_it_was(bench, run, tmp_path, monkeypat
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
+    def disturbed(watch):
+        watch.disturbed["measuring"] = other_load.OtherLoad(1.0)
+
     with monkeypatch.context() as patch:
         patch.setattr(profiling, "confirm", interrupted)
+        with monkeypatch.context() as busy:
+            busy.setattr(other_load.LoadWatch, "end", disturbed)
+            assert run(*arguments).status == 130
+        assert not list(tmp_path.iterdir()), "figures beside other programs are too slow"
         assert run(*arguments).status == 130
     assert not place.exists()
     measured = []
