@@ -392,9 +392,9 @@ def tell_gaps(board: Rules, store: StoreReader) -> bool:
 
 
 def lets_pass(manifest: Manifest) -> str:
-    """Return in a few words what an expert lets pass; "no exam" if it took none."""
+    """Return in a few words what an expert lets pass by its training; the exam of a calibration lies with its board."""
     exam = manifest.exam
-    blind = [item.name for item in exam.blind] if exam is not None and exam.is_taken else ["no exam"]
+    blind = [item.name for item in exam.blind] if exam is not None and exam.is_taken else ["no exam in training"]
     return ", ".join([*blind, *(["small defects"] if manifest.few_pixels else [])]) or "·"
 
 
